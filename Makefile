@@ -20,7 +20,9 @@ LANGUAGES_READY := $(LANGUAGES)/ready
 UI := .venv-ui
 UI_READY := $(UI)/ready
 CHECKED := $(addprefix tests/,contract wheel storage replication broker/engine broker/backup broker/verify \
-  broker/keyspace broker/history)
+  broker/keyspace broker/history golden/test_stored_members.py docs/test_calls.py docs/test_generated.py \
+  docs/test_message_fields.py docs/test_sdk_keywords.py broker/cli/test_every_call.py::test_every_call_has_a_verb_or_a_reason \
+  client/test_repeated_calls.py::test_the_examples_are_all_calls)
 # Of bench-spark.
 SIZE := --small
 # Redis tests mostly wait; `make test-redis ENDPOINT='--endpoint delaylog'` asks one server alone.
@@ -38,7 +40,7 @@ CORE_TESTS = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 APART := --ignore=tests/redis --ignore=tests/frameworks --ignore=tests/languages --ignore=tests/spark --ignore=tests/ui
 
 .DEFAULT_GOAL := help
-.PHONY: help venv lint audit format twins check test durations test-core test-redis test-frameworks test-languages test-spark test-ui pictures nightly drills planted drills-core drills-spark demo demo-spark bench bench-full bench-spark bench-eta clean
+.PHONY: help venv lint audit format twins check test durations test-core test-redis test-frameworks test-languages test-spark test-ui pictures nightly drills planted simulate drills-core drills-spark demo demo-spark bench bench-full bench-spark bench-eta clean
 
 help:  ## say what there is
 	@sed -n 's/^\([a-z-]*\)[ a-z]*:.*## \(.*\)/  make \1  \t\2/p' Makefile | expand -t 22
@@ -146,8 +148,8 @@ format: venv  ## let ruff format and sort imports
 check: venv  ## the tests of wheel, storage, replication, engine and keyspace: no processes, no servers
 	DELAYLOG_PURE=1 DELAYLOG_EFFORT=0.2 $(BIN)/pytest -q $(CORE_TESTS) -m 'not drill and not processes' $(CHECKED)
 
-# Random searches make half of their examples, and all of them at night.
-test: export DELAYLOG_EFFORT ?= 0.5
+# Random searches make three tenths of their examples, and five times all of them at night.
+test: export DELAYLOG_EFFORT ?= 0.3
 test: venv test-core test-redis test-frameworks test-languages test-spark test-ui  ## all tests but the drills
 
 durations:  ## run `test` and record what each file took, from which its order follows
@@ -190,7 +192,7 @@ test-spark: venv $(DEMO_SPARK_READY) .venv-spark-4.0/ready  ## the Spark sinks, 
 	tests/spark/get_java.sh
 	$(SPARK)/bin/pytest -n 2 --dist loadfile --no-loadscope-reorder -m 'not drill' tests/client/spark tests/spark
 
-nightly drills: venv  ## `test` with ten times the random examples, and the drills: kill loops and the like
+nightly drills: venv  ## `test` with 17 times the random examples, and the drills: kill loops and the like
 	DELAYLOG_EFFORT=5 $(MAKE) --no-print-directory test
 	$(MAKE) --no-print-directory drills-core drills-spark
 
@@ -203,6 +205,9 @@ drills-spark: venv $(SPARK_READY) $(OTHERS_READY)  ## those of Spark, also with 
 
 planted: venv  ## which test finds each planted fault of tests/planted, ten minutes (FAULT=NAME: one)
 	$(BIN)/python tests/planted/run.py $(FAULT)
+
+simulate: venv  ## the broker by seeds in virtual time (SEEDS=300, MINUTES=5; SEED=n: one, with its trace)
+	$(BIN)/python tests/simulation/run.py $(foreach name,SEEDS FIRST SEED MINUTES PLAN,$(if $($(name)),$(name)=$($(name))))
 
 demo: $(DEMO_READY)  ## a year of flights on one day's clock, and a broker killed at noon
 	$(BIN)/python bench/demo/run.py

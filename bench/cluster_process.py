@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from broker_process import Brokers, ServerError, ServerProcess
 
-from delaylog.client.free_ports import free_ports
+from delaylog.client.child_broker import free_ports
 
 NODES: Final = (1, 2, 3)
 LEADER_TIMEOUT_S: Final = 20.0

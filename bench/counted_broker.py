@@ -18,8 +18,7 @@ from typing import Any, Final
 import numpy as np
 
 from delaylog.broker.cli.main import main
-from delaylog.broker.engine.watch.histogram import Histogram
-from delaylog.broker.engine.watch.lateness import Lateness
+from delaylog.broker.engine.watch.histogram import Histogram, Lateness
 from delaylog.broker.host.watch.timings import Timings
 
 OBSERVING: Final = (

@@ -12,6 +12,7 @@ import os
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from time import perf_counter, process_time
 from typing import Any, Final
@@ -67,7 +68,7 @@ def overlapped(broker: Any, bodies: Texts, batches: int) -> None:
             broker.send_columns("t", bodies, wait=False)
             ahead.append(n)
             sent += 1
-        received = broker.receive_columns("t", max=n, wait_ms=10_000)
+        received = broker.receive_columns("t", max=n, wait=timedelta(seconds=10))
         broker.ack(received, wait=False)
         done += received.columns.n
         while ahead and done >= (sent - len(ahead) + 1) * n:

@@ -14,6 +14,7 @@ import time
 import uuid
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any, Final
 
 import uvloop
@@ -28,7 +29,7 @@ from delaylog.client.wire.bulk import encode_send
 
 BODY: Final = b"x" * BODY_BYTES
 # Due after the bench: what is measured is sending.
-FAR_MS: Final = 30 * 86_400_000
+FAR: Final = timedelta(days=30)
 SENDS_A_FLUSH: Final = 50_000
 TARGET_RATE: Final = 150_000
 TARGET_RATIO: Final = 1.3
@@ -127,7 +128,7 @@ def _awaiting(tasks: int) -> Callable[[int, int], Timed]:
         async def body(client: AsyncClient, n: int) -> None:
             async def one() -> None:
                 for _ in range(n // tasks):
-                    await client.send("await", BODY, delay_ms=FAR_MS)
+                    await client.send("await", BODY, delay=FAR)
 
             await asyncio.gather(*(one() for _ in range(tasks)))
 
@@ -139,7 +140,7 @@ def _awaiting(tasks: int) -> Callable[[int, int], Timed]:
 def _in_a_loop(port: int, messages: int) -> Timed:
     async def body(client: AsyncClient, n: int) -> None:
         for _ in range(n):
-            client.send_soon("loop", BODY, delay_ms=FAR_MS)
+            client.send_soon("loop", BODY, delay=FAR)
             await client.room()
         await client.flush()
 
@@ -149,7 +150,7 @@ def _in_a_loop(port: int, messages: int) -> Timed:
 def _flushing(port: int, messages: int) -> Timed:
     async def body(client: AsyncClient, n: int) -> None:
         for sent in range(1, n + 1):
-            client.send_soon("flush", BODY, delay_ms=FAR_MS)
+            client.send_soon("flush", BODY, delay=FAR)
             if sent % SENDS_A_FLUSH == 0:
                 await client.flush()
         await client.flush()
@@ -176,7 +177,7 @@ def _soon(port: int, messages: int) -> Timed:
 
         def body(n: int) -> None:
             for _ in range(n):
-                client.send_soon("soon", BODY, delay_ms=FAR_MS)
+                client.send_soon("soon", BODY, delay=FAR)
             client.flush()
 
         body(messages // 20)
@@ -194,7 +195,7 @@ def at_once_beside_bare(port: int, calls: int) -> tuple[list[float], list[float]
     def bare_call() -> None:
         nonlocal sequence
         sequence += 1
-        wire = encode_send([BODY], delay_ms=FAR_MS, producer=producer, sequence=sequence)
+        wire = encode_send([BODY], delay=FAR, producer=producer, sequence=sequence)
         bare.request("POST", "/v1/topics/direct/messages", wire, headers)
         response = bare.getresponse()
         response.read()
@@ -206,7 +207,7 @@ def at_once_beside_bare(port: int, calls: int) -> tuple[list[float], list[float]
     with Client(f"http://127.0.0.1:{port}") as client:
 
         def call() -> None:
-            client.send("direct", BODY, delay_ms=FAR_MS)
+            client.send("direct", BODY, delay=FAR)
 
         for warm in (call, bare_call):
             _block(warm, [])

@@ -36,8 +36,8 @@ from workers import Worker, run_apart
 
 from delaylog.client import AsyncClient
 from delaylog.client._async.message import AsyncMessage
-from delaylog.client._async.subscribing import AsyncSubscribing
-from delaylog.client.wire.bulk_answers import received, rows_in
+from delaylog.client._async.subscriptions import AsyncSubscribing
+from delaylog.client.wire.bulk import received, rows_in
 
 CREDIT: Final = 20_000
 BYTES: Final = 8 << 20

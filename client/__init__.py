@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     from delaylog.client._async.message import AsyncMessage
     from delaylog.client._async.plain_client import AsyncPlainClient
     from delaylog.client._async.surface import AsyncQueueClient
-    from delaylog.client._async.tasking import AsyncTask
-    from delaylog.client._async.timing import AsyncTimer
+    from delaylog.client._async.tasks import AsyncTask
+    from delaylog.client._async.timers import AsyncTimer
     from delaylog.client._sync.client import Client
     from delaylog.client._sync.message import Message
     from delaylog.client._sync.plain_client import PlainClient
     from delaylog.client._sync.surface import QueueClient
-    from delaylog.client._sync.tasking import Task
-    from delaylog.client._sync.timing import Timer
+    from delaylog.client._sync.tasks import Task
+    from delaylog.client._sync.timers import Timer
     from delaylog.client.codec import Codec
     from delaylog.client.errors import (
         AnswerLate,
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
         Unauthorized,
         Unsupported,
     )
-    from delaylog.client.holding import current_message
+    from delaylog.client.handlers import Reject, Retry, TimeLimitExceeded, current_message
     from delaylog.client.hooks import Hooks
     from delaylog.client.message import LeasedMessage
     from delaylog.client.models import (
@@ -67,13 +67,12 @@ if TYPE_CHECKING:
         TopicInfo,
         TopicSettings,
     )
-    from delaylog.client.outcomes import Reject, Retry, TimeLimitExceeded
     from delaylog.client.sending.async_sender import AsyncSending
     from delaylog.client.sending.outbox import OutboxFull
-    from delaylog.client.sending.sending import Sending
+    from delaylog.client.sending.queued import Sending
     from delaylog.client.sending.thread_sender import ThreadSending
     from delaylog.client.shards.sharding import ByKey, BySlot, RoundRobin, Shard
-    from delaylog.client.workers.backoff import Backoff
+    from delaylog.client.workers.consumer import Backoff
 
 __all__ = [
     "AnswerLate",
@@ -148,14 +147,14 @@ _NAMES: Final = {
     "_async.message": "AsyncMessage",
     "_async.plain_client": "AsyncPlainClient",
     "_async.surface": "AsyncQueueClient",
-    "_async.tasking": "AsyncTask",
-    "_async.timing": "AsyncTimer",
+    "_async.tasks": "AsyncTask",
+    "_async.timers": "AsyncTimer",
     "_sync.client": "Client",
     "_sync.message": "Message",
     "_sync.plain_client": "PlainClient",
     "_sync.surface": "QueueClient",
-    "_sync.tasking": "Task",
-    "_sync.timing": "Timer",
+    "_sync.tasks": "Task",
+    "_sync.timers": "Timer",
     "codec": "Codec",
     "errors": (
         "AnswerLate AnswerLost ApiError BadRequest ClientClosed ClientError Conflict DiskFull "
@@ -163,20 +162,19 @@ _NAMES: Final = {
         "ReplayFailed SendFailed SettleFailed ShardsFailed TooLarge TooLate Unauthorized "
         "Unsupported"
     ),
-    "holding": "current_message",
+    "handlers": "Reject Retry TimeLimitExceeded current_message",
     "hooks": "Hooks",
     "message": "LeasedMessage",
     "models": (
         "Changed Counts Forecast GroupInfo MessageInfo NewMessage Sent Settled Stats "
         "TimerState TopicInfo TopicSettings"
     ),
-    "outcomes": "Reject Retry TimeLimitExceeded",
     "sending.async_sender": "AsyncSending",
     "sending.outbox": "OutboxFull",
-    "sending.sending": "Sending",
+    "sending.queued": "Sending",
     "sending.thread_sender": "ThreadSending",
     "shards.sharding": "ByKey BySlot RoundRobin Shard",
-    "workers.backoff": "Backoff",
+    "workers.consumer": "Backoff",
 }
 """The names of each module, those that type checkers read above."""
 _MODULES: Final = {name: module for module, names in _NAMES.items() for name in names.split()}

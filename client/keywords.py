@@ -6,16 +6,15 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Literal, TypeAlias, TypedDict
 
-from delaylog.contract.message_fields import MergeMode, SendFields
+from delaylog.contract.message_fields import BY_NAME, MergeMode
 
 TagsMode: TypeAlias = Literal["any", "all"]
 
 
 class TimeLimit(TypedDict, total=False):
-    """How long a call may take: one of the two. None: as long as the client says (10 s)."""
+    """How long a call may take. None: as long as the client says (10 s)."""
 
     timeout: timedelta | None
-    timeout_s: float | None
 
 
 class SettleLimits(TimeLimit, total=False):
@@ -26,10 +25,9 @@ class SettleLimits(TimeLimit, total=False):
 
 
 class DueKeywords(TypedDict, total=False):
-    """When a message is due: at most one of the four."""
+    """When a message is due: at most one of the three."""
 
     deliver_at_ms: int | None
-    delay_ms: int | None
     at: datetime | None
     delay: timedelta | None
 
@@ -38,10 +36,22 @@ class ChangeKeywords(DueKeywords, TimeLimit, total=False):
     """The keywords of a change of due times: also the time limit."""
 
 
-class MessageKeywords(SendFields, total=False):
-    """The fields of a message; `ttl` is another form of `ttl_ms`."""
+class MessageKeywords(TypedDict, total=False):
+    """The fields of a message; None and empty values count as absent."""
 
+    id: str | None
+    key: str | None
+    tags: Sequence[str]
+    headers: Mapping[str, str] | None
+    priority: int | None
     ttl: timedelta | None
+    """How long after its due time it expires; timedelta.max: never."""
+    max_retry: int | None
+    merge: MergeMode | None
+    backoff: Mapping[str, float] | None
+
+
+assert {*MessageKeywords.__annotations__, "ttl_ms"} == {*BY_NAME, "ttl"}, "the table agrees"
 
 
 class SendKeywords(MessageKeywords, DueKeywords, total=False):
@@ -93,9 +103,7 @@ class ReceiveKeywords(PeekKeywords, total=False):
     """The keywords of `receive`: also how long to wait for the first message, and the lease."""
 
     wait: timedelta | None
-    wait_ms: int | None
     lease: timedelta | None
-    lease_ms: int | None
     exact_tags: bool
     begin: int | None
     """At how many messages, the first ones, an attempt begins at once if it is their first; None:
@@ -110,7 +118,6 @@ class SubscribeKeywords(TypedDict, total=False):
 
     max: int
     lease: timedelta | None
-    lease_ms: int | None
     group: str | None
     tags: Sequence[str]
     tags_mode: TagsMode
@@ -119,22 +126,24 @@ class SubscribeKeywords(TypedDict, total=False):
 
 
 class SettleTimes(TimeLimit, total=False):
-    """The delay of a nack (None: the backoff), the lease of a begin or extend (0: a release).
-
-    `reason` says why an attempt failed: 1,024 bytes of a nack or reject.
-    """
+    """What a settling says, as the wire has it: see SettleKeywords."""
 
     delay_ms: int | None
     lease_ms: int | None
     reason: str | None
 
 
-class SettleKeywords(SettleTimes, total=False):
-    """The keywords of settling by ids: also the group, and the durations as timedelta."""
+class SettleKeywords(TimeLimit, total=False):
+    """The keywords of settling by ids.
 
-    group: str | None
+    The delay of a nack (None: the backoff), the lease of a begin or extend (0: a release). `reason`
+    says why an attempt failed: 1,024 bytes of a nack or reject.
+    """
+
     delay: timedelta | None
     lease: timedelta | None
+    reason: str | None
+    group: str | None
 
 
 class ListKeywords(TimeLimit, total=False):
@@ -160,28 +169,8 @@ class DeadKeywords(ListKeywords, total=False):
     """What the reason begins with, such as the class of an exception and a colon."""
 
 
-class SettingsKeywords(TypedDict, total=False):
-    """The settings of a topic, as keywords of `update_topic`."""
-
-    order: Literal["time", "priority"] | None
-    aging_ms: int | None
-    merge: MergeMode | None
-    merge_leased: Literal["keep", "successor"] | None
-    ttl_ms: int | None
-    max_retry: int | None
-    backoff: Mapping[str, float] | None
-    lease_ms: int | None
-    ended_keep_ms: int | None
-    dead_keep_ms: int | None
-    dead_expired: bool | None
-    rate_limit: Mapping[str, float] | None
-    quota: Mapping[str, int] | None
-    slots: int | None
-    default_group: bool | None
-
-
 class SettingsSpans(TypedDict, total=False):
-    """Other forms of the settings with `_ms` in their names."""
+    """The settings of a topic that are durations."""
 
     aging: timedelta | None
     ttl: timedelta | None
@@ -190,5 +179,20 @@ class SettingsSpans(TypedDict, total=False):
     dead_keep: timedelta | None
 
 
-class UpdateKeywords(SettingsKeywords, SettingsSpans, TimeLimit, total=False):
-    """The keywords of `update_topic`: also the durations as timedelta, and the time limit."""
+class SettingsKeywords(SettingsSpans, total=False):
+    """The settings of a topic, as keywords of `update_topic`."""
+
+    order: Literal["time", "priority"] | None
+    merge: MergeMode | None
+    merge_leased: Literal["keep", "successor"] | None
+    max_retry: int | None
+    backoff: Mapping[str, float] | None
+    dead_expired: bool | None
+    rate_limit: Mapping[str, float] | None
+    quota: Mapping[str, int] | None
+    slots: int | None
+    default_group: bool | None
+
+
+class UpdateKeywords(SettingsKeywords, TimeLimit, total=False):
+    """The keywords of `update_topic`: also the time limit."""

@@ -16,8 +16,7 @@ from typing import Any
 import msgpack
 
 from delaylog.client.codec import JSON, Codec
-from delaylog.client.wire.bulk import ref_to_id
-from delaylog.client.wire.bulk_answers import ReceivedBatch
+from delaylog.client.wire.bulk import ReceivedBatch, ref_to_id
 
 U64 = 0xFFFF_FFFF_FFFF_FFFF
 

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import InitVar, asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Any, Literal, NamedTuple, Self, TypeAlias, get_args
+from typing import Any, Final, Literal, NamedTuple, Self, TypeAlias, get_args
 
 from delaylog.client.keywords import QueuedSendKeywords, SettingsKeywords, SettingsSpans
-from delaylog.client.wire.durations import duration_ms
-from delaylog.client.wire.json_bodies import body_of
-from delaylog.client.wire.json_members import read_members
+from delaylog.client.wire.json_form import body_of, read_members
+from delaylog.client.wire.times import NEVER_MS, duration_ms, in_ms
+from delaylog.contract.calls.shapes import SETTINGS
 from delaylog.contract.message_fields import MergeMode
 
 SentResult: TypeAlias = Literal["created", "kept", "replaced", "rejected"]
@@ -77,7 +77,6 @@ class NewMessage:
 
     body: bytes | str | None = None
     deliver_at_ms: int | None = None
-    delay_ms: int | None = None
     at: datetime | None = None
     delay: timedelta | None = None
     id: str | None = None
@@ -85,7 +84,6 @@ class NewMessage:
     tags: Sequence[str] = ()
     headers: Mapping[str, str] | None = None
     priority: int | None = None
-    ttl_ms: int | None = None
     ttl: timedelta | None = None
     max_retry: int | None = None
     merge: MergeMode | None = None
@@ -190,49 +188,47 @@ class MessageInfo:
 
 @dataclass(frozen=True, slots=True)
 class TopicSettings:
-    """The settings of a topic. None uses the broker's default.
-
-    A timedelta as `lease` is another form of `lease_ms`, and likewise for the other durations.
-    """
+    """The settings of a topic. None uses the broker's default; a `ttl` of timedelta.max: never."""
 
     order: Literal["time", "priority"] | None = None
-    aging_ms: int | None = None
+    aging: timedelta | None = None
     merge: MergeMode | None = None
     merge_leased: Literal["keep", "successor"] | None = None
-    ttl_ms: int | None = None
+    ttl: timedelta | None = None
     max_retry: int | None = None
     backoff: Mapping[str, float] | None = None
-    lease_ms: int | None = None
-    ended_keep_ms: int | None = None
-    dead_keep_ms: int | None = None
+    lease: timedelta | None = None
+    ended_keep: timedelta | None = None
+    dead_keep: timedelta | None = None
     dead_expired: bool | None = None
     rate_limit: Mapping[str, float] | None = None
     quota: Mapping[str, int] | None = None
     slots: int | None = None
     default_group: bool | None = None
-    aging: InitVar[timedelta | None] = field(default=None, kw_only=True)
-    ttl: InitVar[timedelta | None] = field(default=None, kw_only=True)
-    lease: InitVar[timedelta | None] = field(default=None, kw_only=True)
-    ended_keep: InitVar[timedelta | None] = field(default=None, kw_only=True)
-    dead_keep: InitVar[timedelta | None] = field(default=None, kw_only=True)
 
-    def __post_init__(self, *spans: timedelta | None) -> None:
-        for name, span in zip(SettingsSpans.__annotations__, spans, strict=True):
-            if span is not None:
-                ms = duration_ms(name, span, getattr(self, f"{name}_ms"))
-                object.__setattr__(self, f"{name}_ms", ms)
+    def __post_init__(self) -> None:
+        for name in SettingsSpans.__annotations__:
+            duration_ms(name, getattr(self, name))
 
     def members(self) -> dict[str, Any]:
         """The settings that are not None, as the API's JSON."""
-        return {name: value for name, value in asdict(self).items() if value is not None}
+        said = in_ms(asdict(self), *SettingsSpans.__annotations__)
+        return {name: value for name, value in said.items() if value is not None}
 
     @classmethod
     def of(cls, shape: Mapping[str, Any]) -> Self:
         """From the API's JSON."""
-        return cls(**{name: shape[name] for name in cls.__dataclass_fields__ if name in shape})
+        said = {name: shape[name] for name in cls.__dataclass_fields__ if name in shape}
+        for name in SettingsSpans.__annotations__:
+            ms = shape.get(f"{name}_ms")
+            if ms is not None:
+                said[name] = timedelta.max if ms == NEVER_MS else timedelta(milliseconds=ms)
+        return cls(**said)
 
 
-assert {each.name for each in fields(TopicSettings)} == SettingsKeywords.__annotations__.keys()
+_NAMES: Final = {name.removesuffix("_ms") for name in SETTINGS.names}
+assert {each.name for each in fields(TopicSettings)} == _NAMES, "a setting of a topic is missing"
+assert SettingsKeywords.__annotations__.keys() == _NAMES, "a keyword of a setting is missing"
 
 
 @dataclass(frozen=True, slots=True)

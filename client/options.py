@@ -15,8 +15,9 @@ from delaylog.client.hooks import Hooks
 from delaylog.client.keywords import TimeLimit
 from delaylog.client.sending.outbox import SendLimits
 from delaylog.client.shards.sharding import Sharding
+from delaylog.client.wire.checks import check_keywords
 from delaylog.client.wire.credentials import CredentialOptions, Credentials
-from delaylog.client.wire.durations import in_numbers, split_limit
+from delaylog.client.wire.times import split_limit
 
 
 class TransportOptions(TypedDict, total=False):
@@ -26,13 +27,6 @@ class TransportOptions(TypedDict, total=False):
     connections_max: int
 
 
-class Repeats(TypedDict, total=False):
-    """How long a plain client repeats calls; see `Times`."""
-
-    failover_s: float | None
-    reconnect_s: float | None
-
-
 class ConnectionOptions(CredentialOptions, TimeLimit, total=False):
     """The options of the connection. The time limit is that of calls which give none."""
 
@@ -40,16 +34,14 @@ class ConnectionOptions(CredentialOptions, TimeLimit, total=False):
 
 
 class ClientOptions(ConnectionOptions, total=False):
-    """The options of the connection, and the fields of `SendLimits`; durations as timedelta too."""
+    """The options of the connection, and the fields of `SendLimits`."""
 
     linger: timedelta
-    linger_ms: float
     batch_max: int
     batch_bytes_max: int
     pending_max: int
     pending_bytes_max: int
     retry_for: timedelta
-    retry_for_s: float
 
 
 class EnvironmentOptions(ClientOptions, total=False):
@@ -64,17 +56,13 @@ class EnvironmentOptions(ClientOptions, total=False):
 
 
 _LIMITS = {each.name for each in fields(SendLimits)}
-assert ClientOptions.__annotations__.keys() - ConnectionOptions.__annotations__.keys() == (
-    _LIMITS | {"linger", "retry_for"}
-)
+assert ClientOptions.__annotations__.keys() - ConnectionOptions.__annotations__.keys() == _LIMITS
 
 
 def split_options(options: ClientOptions) -> tuple[SendLimits, ConnectionOptions]:
     """Split the options into send limits and the rest. TypeError for an unknown option."""
     given: Mapping[str, Any] = options
-    for name in given.keys() - ClientOptions.__annotations__.keys():
-        raise TypeError(f"a client has no option {name!r}")
-    given = in_numbers(given, "linger_ms", "retry_for_s")
+    check_keywords("a client", given, ClientOptions)
     connection: Any = {name: value for name, value in given.items() if name not in _LIMITS}
     limits = {name: value for name, value in given.items() if name in _LIMITS}
     return SendLimits(**limits), connection

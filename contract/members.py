@@ -1,8 +1,14 @@
-"""Declarations of request members and message fields: one object checks and documents each.
+"""Declarations of request members and message fields, and shapes: objects of members.
 
-`check` returns a legal value or raises a MemberError that names the member; `take` looks the member
-up in a mapping and checks it; `schema` returns its JSON schema. A member that is None counts as
-absent. A bound is a number or the name of a limit, which is an attribute of `limits`.
+One object checks and documents each. `check` returns a legal value or raises a MemberError that
+names the member; `take` looks the member up in a mapping and checks it; `schema` returns its JSON
+schema. A member that is None counts as absent. A bound is a number or the name of a limit, which is
+an attribute of `limits`. A `Shape` is checked as a whole.
+
+Several texts as one query parameter are separated by commas; in a text a comma has a backslash
+before it, and a backslash is doubled. A backslash before any other character is dropped, and one at
+the end is part of the text. Errors show durations as spans: nobody sees that 316224000000 ms are
+ten years.
 """
 
 from __future__ import annotations
@@ -11,13 +17,86 @@ import base64
 import binascii
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
-from delaylog.contract.errors import MemberError, MemberTypeError
-from delaylog.contract.joined_texts import split_texts
-from delaylog.contract.spans import in_words
+# --------------------------------------------------------------------------------------- errors
+
+
+class BatchError(Exception):
+    """A bulk body or batch column is malformed. Nothing was stored; fix the named column."""
+
+    def __init__(self, detail: str, *, field: str | None = None, item: int | None = None) -> None:
+        self.field = field
+        self.item = item
+        super().__init__(detail)
+
+
+class MemberError(BatchError, ValueError):
+    """A member of a request or a field of a message has a value that is not allowed.
+
+    `what` says what is wrong without naming the member, for a protocol that names it differently.
+    """
+
+    def __init__(
+        self, detail: str, *, field: str | None = None, item: int | None = None, what: str = ""
+    ) -> None:
+        self.what = what or detail
+        super().__init__(detail, field=field, item=item)
+
+
+class MemberTypeError(MemberError, TypeError):
+    """A member of a request or a field of a message has a value of the wrong type."""
+
+
+# --------------------------------------------------------------------------------- joined texts
+
+_MARKS: Final = re.compile(r"\\(.)|,", re.DOTALL)
+
+
+def join_texts(texts: Iterable[str]) -> str:
+    """The parameter."""
+    return ",".join(re.sub(r"([\\,])", r"\\\1", text) for text in texts)
+
+
+def split_texts(joined: str) -> list[str]:
+    """The texts of a parameter, at least one."""
+    found, *rest = _MARKS.split(joined)
+    texts = [found]
+    for escaped, text in zip(rest[::2], rest[1::2], strict=True):
+        if escaped is None:
+            texts.append(text)
+        else:
+            texts[-1] += escaped + text
+    return texts
+
+
+# --------------------------------------------------------------------------- durations in words
+
+YEAR_MS: Final = 365.25 * 86_400_000
+_UNITS: Final = (
+    (YEAR_MS, "year"),
+    (86_400_000, "day"),
+    (3_600_000, "hour"),
+    (60_000, "minute"),
+    (1_000, "second"),
+)
+
+
+def in_words(ms: float) -> str:
+    """The duration in its largest unit, such as `10 years` or `1.5 days`."""
+    size_ms, unit = next((each for each in _UNITS if ms >= each[0]), (1, "millisecond"))
+    count = f"{ms / size_ms:,.1f}".removesuffix(".0")
+    return f"{count} {unit}{'' if count == '1' else 's'}"
+
+
+def ms_in_words(ms: int) -> str:
+    """The duration in milliseconds, as callers write it, and in words."""
+    return f"{ms} ms ({in_words(ms)})"
+
+
+# -------------------------------------------------------------------------------------- members
 
 INT64_MAX: Final = 2**63 - 1
 INT64_MIN: Final = -(2**63)
@@ -439,3 +518,125 @@ class TextMap(Member[dict[str, str]]):
 
     def _kind(self, limits: object) -> Schema:
         return {"type": ["object", "null"], "additionalProperties": {"type": "string"}}
+
+
+# --------------------------------------------------------------------------------------- shapes
+
+
+class Shape:
+    """An object of declared members; unknown members are refused."""
+
+    def __init__(
+        self,
+        title: str,
+        *members: Member[Any],
+        doc: str = "the body",
+        rules: Schema | None = None,
+        hints: Mapping[str, str] | None = None,
+    ) -> None:
+        self.title = title
+        self.doc = doc
+        self.members = members
+        self.names = frozenset(member.name for member in members)
+        self._rules = rules or {}
+        """Schema keywords beyond the members, such as `required`."""
+        self._hints = hints or {}
+        """Members that people expect, and what to do instead."""
+        self._absent = {each.name: each.take({}) for each in members}
+        self._takes = {each.name: each.take for each in members}
+        self.required: Sequence[str] = self._rules.get("required", ())
+
+    def check(self, members: Any, item: int | None = None) -> dict[str, Any]:
+        """Check that it is an object without unknown members; its values are not checked here."""
+        if not isinstance(members, dict):
+            raise MemberTypeError(f"{self.doc} must be an object", item=item)
+        if not members.keys() <= self.names:
+            name = next(name for name in members if name not in self.names)
+            names = ", ".join(sorted(self.names))
+            known = f"known are {names}" if names else f"{self.doc} has no members"
+            known = self._hints.get(name, known)
+            raise MemberError(f"unknown member {name!r}; {known}", field=str(name)[:64], item=item)
+        return members
+
+    def take(self, members: Any, limits: object = None, item: int | None = None) -> dict[str, Any]:
+        """All members, each checked; an absent one is None or has its default."""
+        given = members
+        if type(members) is not dict or not members.keys() <= self.names:
+            given = self.check(members, item)
+        for name in self.required:
+            if given.get(name) is None:
+                raise MemberError(f"{name} is missing", field=name, item=item)
+        values, takes = dict(self._absent), self._takes
+        try:
+            for name in given:
+                values[name] = takes[name](given, limits, item)
+        except MemberError:
+            # Which of several faults is told does not depend on their order in the request.
+            for each in self.members:
+                each.take(given, limits, item)
+            raise
+        return values
+
+    def schema(self, limits: object) -> Schema:
+        """Its JSON schema."""
+        return {
+            "type": "object",
+            "title": self.title,
+            "properties": {member.name: member.schema(limits) for member in self.members},
+            "additionalProperties": False,
+            **self._rules,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Nested(Member[dict[str, Any]]):
+    """An object of declared members."""
+
+    shape: Shape
+
+    def check(self, value: Any, limits: object = None, item: int | None = None) -> dict[str, Any]:
+        """The members that are present, each checked."""
+        if not isinstance(value, Mapping):
+            raise self.wrong_type("an object", value, item)
+        members = self.shape.check(dict(value), item)
+        taken = {}
+        for each in self.shape.members:
+            try:
+                part = each.take(members, limits, item)
+            except MemberError as error:
+                what = f"{each.name} {error.what}"
+                detail = f"{self.name}.{what}"
+                raise type(error)(detail, field=each.name, item=item, what=what) from None
+            if part is not None:
+                taken[each.name] = part
+        return taken
+
+    def _kind(self, limits: object) -> Schema:
+        return {**self.shape.schema(limits), "type": ["object", "null"]}
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectList(Member[list[dict[str, Any]]]):
+    """A list of objects of declared members; the caller checks their values."""
+
+    shape: Shape
+    count_max: int | str
+
+    def check(
+        self, value: Any, limits: object = None, item: int | None = None
+    ) -> list[dict[str, Any]]:
+        """The objects."""
+        if not isinstance(value, list):
+            raise self.wrong_type("a list of objects", value, item)
+        most = bound(self.count_max, limits)
+        if len(value) > most:
+            count = f"{len(value)}{limit_note(self.count_max)}"
+            raise self.wrong(f"must have at most {most} objects, not {count}", item)
+        return [self.shape.check(each, at) for at, each in enumerate(value)]
+
+    def _kind(self, limits: object) -> Schema:
+        return {
+            "type": ["array", "null"],
+            "items": self.shape.schema(limits),
+            "maxItems": bound(self.count_max, limits),
+        }

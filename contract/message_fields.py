@@ -17,24 +17,25 @@ import sys
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal, TypeAlias, TypedDict, get_args
+from typing import Any, Final, Literal, TypeAlias, get_args
 
 import msgpack
 
-from delaylog.contract.errors import MemberError
 from delaylog.contract.members import (
     Base64,
     Choice,
     Int,
     Member,
+    MemberError,
+    Nested,
     Number,
+    Shape,
     Text,
     TextList,
     TextMap,
     whole_of,
 )
 from delaylog.contract.own_backoff import encode_own_backoff, split_own_backoff
-from delaylog.contract.shape import Nested, Shape
 from delaylog.contract.times import DelayMs, TimeMs
 
 ID_BYTES_MAX: Final = 255
@@ -96,20 +97,6 @@ BACKOFF: Final = Nested(
         doc="a backoff",
     ),
 )
-
-
-class SendFields(TypedDict, total=False):
-    """The fields as keyword arguments of a program; None and empty values count as absent."""
-
-    id: str | None
-    key: str | None
-    tags: Sequence[str]
-    headers: Mapping[str, str] | None
-    priority: int | None
-    ttl_ms: int | None
-    max_retry: int | None
-    merge: MergeMode | None
-    backoff: Mapping[str, float] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,8 +234,6 @@ FIELDS: Final = (
     # A backoff has no column: its packed form goes in front of the headers.
     Field(BACKOFF, b"BACKOFF", pack=_pack_backoff),
 )
-TIMES: Final = ("at", "delay", "deliver_at_ms", "delay_ms")
-"""Keywords of a client for the due time, in front of the fields."""
 BY_NAME: Final = {field.name: field for field in FIELDS}
 BY_OPTION: Final = {field.option: field for field in FIELDS}
 COLUMNS: Final = {field.name: field for field in FIELDS if field.column is not None}
@@ -258,7 +243,6 @@ _CODES: Final = [
 ]
 """Of each column: its name, that of its sizes or "", the type of its numbers, and `absent`."""
 TEXT_COLUMNS: Final = {name: field for name, field in COLUMNS.items() if field.is_text}
-assert BY_NAME.keys() == SendFields.__annotations__.keys(), "table and keywords agree"
 
 
 def pack_fields(values: Mapping[str, Any], item: int | None = None) -> dict[str, Any]:
@@ -273,8 +257,7 @@ def pack_fields(values: Mapping[str, Any], item: int | None = None) -> dict[str,
             continue
         field = BY_NAME.get(name)
         if field is None:
-            known = ", ".join((*TIMES, *BY_NAME))
-            raise TypeError(f"a message has no field {name!r}; it has {known}")
+            raise TypeError(f"a message has no field {name!r}; it has {', '.join(BY_NAME)}")
         made = field.member.check(value, None, item)
         if field.pack is not None:
             made = field.pack(made, item)

@@ -1,9 +1,9 @@
 """Times and delays as members: the one place that says which numbers are Unix milliseconds.
 
-Every interface checks a time by `time_fault`, or a column of times by `due_times.wrong_time`, so
-seconds, microseconds and nanoseconds are refused everywhere with the same words. 0 passes: to a due
-time it means now, to a bound that there is none. How far ahead a time may be is left to the caller,
-who knows the clock.
+Every interface checks a time by `time_fault`, or a column of times by `wrong_time` of
+`broker/engine/send/due_times`, so seconds, microseconds and nanoseconds are refused everywhere with
+the same words. 0 passes: to a due time it means now, to `due_from` that there is none. How far
+ahead a time may be is left to the caller, who knows the clock.
 """
 
 from __future__ import annotations
@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from delaylog.contract.members import INT64_MIN, Int, QueryInt, bound, limit_note
-from delaylog.contract.spans import ms_in_words
+from delaylog.contract.members import INT64_MIN, Int, QueryInt, bound, limit_note, ms_in_words
 
 UNIX_MS_MIN: Final = 1_000_000_000_000
 """2001-09-09, the first Unix time in ms with 13 digits. What is below it is taken for seconds."""
@@ -44,7 +43,7 @@ def day_of(at_ms: int) -> str:
 
 
 def delay_fault(horizon_ms: int) -> str:
-    """What is wrong with a delay over the horizon, which perhaps is a time."""
+    """The refusal of a delay over the horizon, with a hint that a time may have been meant."""
     over = f"is over the horizon of {ms_in_words(horizon_ms)}{limit_note('horizon_ms')}"
     return f"{over}; it counts from now, and deliver_at_ms is a time"
 

@@ -1,11 +1,12 @@
 """Replication of the physical log: pure state machines without sockets, clock or asyncio.
 
 Imports: storage. Only `raftos_oracle` uses an event loop and a network.
-Begin with `node` (one node of a cluster), then `leading` and `follower`; `wire` has the bytes.
+Begin with `node` (one node of a cluster), then `campaign`, `leader` and `follower`; `wire` has the
+bytes.
 """
 
 from delaylog.replication.configuration import Configuration
-from delaylog.replication.disk import MetaStore, ReplicaLog, TickStore
+from delaylog.replication.epochs import EpochTick
 from delaylog.replication.errors import (
     ClusterError,
     DivergedError,
@@ -14,13 +15,12 @@ from delaylog.replication.errors import (
     ReplicationError,
     WireError,
 )
-from delaylog.replication.events import Role
-from delaylog.replication.leading.leader import Acks
+from delaylog.replication.leader import Acks
+from delaylog.replication.messages import Role
 from delaylog.replication.meta import Meta, MetaFile, load_meta
 from delaylog.replication.node import ReplicationNode
 from delaylog.replication.oracle import LeaderOracle, LogState
-from delaylog.replication.timing import Now, Timing
-from delaylog.replication.watermark import EpochTick
+from delaylog.replication.replica import MetaStore, Now, ReplicaLog, TickStore, Timing
 from delaylog.replication.wire import Decoder, encode
 
 __all__ = [

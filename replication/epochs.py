@@ -1,21 +1,26 @@
-"""Epochs: the numbers of leaderships, and the table of their first positions in a log.
+"""Epochs: the numbers of leaderships, the table of their first positions in a log, and their ticks.
 
 An epoch is a number: a counter (48 bits) and, in its low bits, the index of the leader (16 bits).
 So every epoch has one owner, and any two are ordered. A log contains its table: each leadership
 begins with an EPOCH_BEGIN frame, and every frame after it has the same epoch until the next one.
 Two logs with a common epoch are equal up to the earlier end of that epoch in them, so two tables
 are enough to find the common prefix of two logs.
+
+The tick of a cluster is the watermark of dispatch, and its epoch. Ticks are ordered by epoch first.
+A leader can start from the tick of any epoch because of the position that it covers: every message
+before that position that is due by the tick was handed out; it states nothing about later messages.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from delaylog.replication.configuration import NODE_MAX, Configuration
 from delaylog.replication.errors import DivergedError, PeerError
 from delaylog.storage.layout import EPOCH_NODE_BITS
+from delaylog.storage.log.frames import Tick
 
 COUNTER_MAX: Final = (1 << (64 - EPOCH_NODE_BITS)) - 1
 
@@ -153,3 +158,29 @@ def _leaves(entries: EpochEntries, epoch: int, end: int) -> int:
             break
         end = start
     return end
+
+
+# ------------------------------------------------------------------------- the tick of an epoch
+
+
+class EpochTick(NamedTuple):
+    """The watermark (epoch, second, local_index, position); the wall time only refines it."""
+
+    epoch: int = 0
+    second: int = 0
+    local_index: int = 0
+    position: int = 0
+    wall_ms: int = 0
+
+    @property
+    def tick(self) -> Tick:
+        """The tick without its epoch, as frames carry it."""
+        return Tick(self.second, self.local_index, self.position)
+
+    @property
+    def time_ms(self) -> int:
+        """The time of the watermark: the second, or the wall time if it is in that second."""
+        return self.wall_ms if self.wall_ms // 1000 == self.second else self.second * 1000
+
+
+NO_TICK = EpochTick()

@@ -10,11 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from delaylog.replication.epochs import EpochTick
 from delaylog.replication.errors import DivergedError, PeerError
 from delaylog.replication.messages import Ack, Append, Message, Reject, Takeover
-from delaylog.replication.raw_frames import RawFrame, split_frames
-from delaylog.replication.replica import Replica
-from delaylog.replication.watermark import EpochTick
+from delaylog.replication.replica import RawFrame, Replica, split_frames
 from delaylog.storage.messages.batch import Block
 
 

@@ -4,15 +4,16 @@
     format · cluster_id (16 bytes) · node_id · members {index: address} · promised_epoch · voter ·
     cluster (16 bytes, or none) · incarnations · met {index: incarnation} · learners · known_to
 
-A folder gets a new, random incarnation
-each time that a node starts on it; `met` has the newest one of each other voter's folder,
-`learners` that of each node that has connected as a learner since, and `known_to` the incarnation
-of this folder that each other node remembers.
+A folder gets a new, random incarnation each time that a node starts on it; `met` has the newest one
+of each other voter's folder, `learners` that of each node that has connected as a learner since,
+and `known_to` the incarnation of this folder that each other node remembers.
 
 The file is replaced as a whole (written aside, fsynced, renamed, folder fsynced) before `save`
 returns, so every reply that depends on a promise follows it. A missing file means that this node
 knows no promise: it may be new, or have lost its disk. The caller that makes a new file decides
 whether the node votes.
+
+`cluster_of` and `node_of` are for tools that read a data folder from outside.
 """
 
 from __future__ import annotations
@@ -26,8 +27,7 @@ import msgpack
 from delaylog.replication.configuration import CLUSTER_ID_SIZE, Configuration
 from delaylog.replication.errors import ClusterError, MetaDamagedError
 from delaylog.storage.errors import OlderFormatError
-from delaylog.storage.files.file_system import FileSystem, parent_of
-from delaylog.storage.files.whole_files import read_file, replace_file
+from delaylog.storage.files.file_system import FileSystem, parent_of, read_file, replace_file
 from delaylog.storage.layout import open_file, seal_file
 
 META_MAGIC: Final = 0x454D4C44  # "DLME"
@@ -188,3 +188,31 @@ def load_meta(fs: FileSystem, path: str) -> Meta | None:
     if not fs.exists(path):
         return None
     return decode_meta(read_file(fs, path), path)
+
+
+# ------------------------------------------------------------- the owner of a folder, for tools
+
+META: Final = "meta"
+"""The file in a member's data folder with its identity and its promises."""
+
+
+def cluster_of(fs: FileSystem, folder: str) -> bytes:
+    """The random id of its cluster; empty without one, or if the file cannot be read."""
+    try:
+        meta = load_meta(fs, f"{folder}/{META}")
+    except MetaDamagedError:
+        return b""
+    return b"" if meta is None else meta.cluster
+
+
+def node_of(fs: FileSystem, folder: str) -> int:
+    """Its index in its cluster; 0 without a cluster, or if the file cannot be read.
+
+    A frame records what was synced on the disk of the node that made it. So a reader needs the
+    node's index to tell a torn tail from corruption.
+    """
+    try:
+        meta = load_meta(fs, f"{folder}/{META}")
+    except MetaDamagedError:
+        return 0
+    return 0 if meta is None else meta.node_id

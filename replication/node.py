@@ -12,40 +12,32 @@ from __future__ import annotations
 
 from random import Random
 
+from delaylog.replication.campaign import Campaign, Candidate, Change, Voter
 from delaylog.replication.configuration import Configuration
-from delaylog.replication.disk import MetaStore, ReplicaLog, TickStore
-from delaylog.replication.epochs import epoch_node
+from delaylog.replication.epochs import EpochTick, epoch_node
 from delaylog.replication.errors import LostCommitError, PeerError
-from delaylog.replication.events import (
-    Event,
-    NeedsCopy,
-    Readmitted,
-    Role,
-    TakeoverAsked,
-    Truncated,
-)
 from delaylog.replication.follower import Follower
-from delaylog.replication.leading.campaign import Campaign
-from delaylog.replication.leading.candidate import Candidate, Change
-from delaylog.replication.leading.leader import Leader
-from delaylog.replication.leading.leadership import Leadership
+from delaylog.replication.leader import Leader, Leadership
 from delaylog.replication.messages import (
     Ack,
     Append,
+    Event,
     Fetch,
     Fetched,
     Message,
     Nack,
+    NeedsCopy,
     Prepare,
     Promise,
     Readmit,
+    Readmitted,
     Reject,
+    Role,
     Takeover,
+    TakeoverAsked,
+    Truncated,
 )
-from delaylog.replication.replica import Replica
-from delaylog.replication.timing import Now, Timing
-from delaylog.replication.voter import Voter
-from delaylog.replication.watermark import EpochTick
+from delaylog.replication.replica import MetaStore, Now, Replica, ReplicaLog, TickStore, Timing
 
 
 class ReplicationNode:

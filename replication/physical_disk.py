@@ -1,4 +1,4 @@
-"""The protocols of disk.py over a data folder: the physical log and the tick slots.
+"""The protocols of replica.py over a data folder: the physical log and the tick slots.
 
 The engine appends to the same physical log. Replication adds a table of epochs, frames from a peer,
 and cuts. The table is made from a checkpoint and the frames after it, and every method that adds or
@@ -12,12 +12,10 @@ from dataclasses import replace
 from typing import Final
 
 from delaylog.replication.configuration import Configuration
-from delaylog.replication.epochs import EpochEntries, EpochTable
-from delaylog.replication.raw_frames import RawFrame
-from delaylog.replication.watermark import NO_TICK, EpochTick
+from delaylog.replication.epochs import NO_TICK, EpochEntries, EpochTable, EpochTick
+from delaylog.replication.replica import RawFrame
 from delaylog.storage.layout import FrameKind
-from delaylog.storage.log.frames import Frame
-from delaylog.storage.log.levels import FIRST_LEVEL, decode_level
+from delaylog.storage.log.frames import FIRST_LEVEL, Frame, decode_level
 from delaylog.storage.log.log_reader import frames_in
 from delaylog.storage.log.physical_log import PhysicalLog
 from delaylog.storage.log.tick_slots import TickRecord, TickSlots

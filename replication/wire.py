@@ -43,7 +43,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
 
-from delaylog.replication.epochs import EpochEntries
+from delaylog.replication.epochs import EpochEntries, EpochTick
 from delaylog.replication.errors import WireError
 from delaylog.replication.messages import (
     Ack,
@@ -68,7 +68,6 @@ from delaylog.replication.messages import (
     Takeover,
 )
 from delaylog.replication.meta import INCARNATIONS_MAX
-from delaylog.replication.watermark import EpochTick
 from delaylog.storage.layout import FRAME_HEADER_SIZE
 from delaylog.storage.log.sizes import PAYLOAD_BYTES_MAX
 from delaylog.storage.messages.batch import Block

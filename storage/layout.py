@@ -17,7 +17,7 @@ format is always deliberate.
     tick                       2 x TICK_SLOT (64, in sectors of 512)
     checkpoint-<n>             FILE_HEADER (32) + msgpack; its two numbers are the position, and how
                                many bytes before it a start needs of the log
-    keyspace/<position>.snapshot   see broker/keyspace/snapshots/layout.py
+    keyspace/<position>.snapshot   see broker/keyspace/snapshots.py
 """
 
 from __future__ import annotations
@@ -63,6 +63,8 @@ NO_TAG: Final = (1 << 16) - 1
 """The `epoch_tag` of a row that compaction removed, as readers get it. No ref has this tag."""
 assert NO_TAG > TAG_MASK
 HOUR_MAX: Final = (1 << HOUR_BITS) - 1
+DUE_MS_MAX: Final = (HOUR_MAX + 1) * HOUR_MS - 1
+"""The last due time that a ref can name, in August 2089."""
 assert HOUR_BITS + TAG_BITS + INDEX_BITS == 63, "a ref must stay a positive int64"
 
 

@@ -1,6 +1,6 @@
 """How hard random searches try: one number scales the examples and seeds of all of them.
 
-`make check` sets 0.2, `make test` 0.5 and `make nightly` 5; the default is 1.
+`make check` sets 0.2, `make test` 0.3 and `make nightly` 5; the default is 1.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ import hiredis
 from delaylog.broker.keyspace.keyspace import Keyspace
 from delaylog.broker.keyspace.running.executor import Executor
 from delaylog.broker.keyspace.running.session import Session
-from delaylog.broker.keyspace.server_state import ServerState
+from delaylog.broker.keyspace.running.shared_state import ServerState
 
 
 class Connection:

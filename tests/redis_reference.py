@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from delaylog.client.free_ports import free_port
+from delaylog.client.child_broker import free_port
 
 START_S = 20
 ANSWER_S = 20

@@ -27,7 +27,7 @@ from typing import Final
 
 import pytest
 
-from delaylog.client.free_ports import free_ports
+from delaylog.client.child_broker import free_ports
 
 ROOT: Final = Path(__file__).parents[1]
 FILES: Final = ("pyproject.toml", "README.md", "LICENSE")
@@ -46,11 +46,13 @@ OF_SPARK: Final = tuple(f"delaylog/{folder}" for folder in APART)
 BUILD: Final = "from setuptools import build_meta; build_meta.{hook}('dist')"
 PROGRAM: Final = """
 import sys
+from datetime import timedelta
+
 from delaylog.client import Client
 
 with Client(sys.argv[1]) as client:
-    sent = client.send("reminders", "pay the rent", delay_ms=50)
-    (message,) = client.receive("reminders", wait_ms=5_000)
+    sent = client.send("reminders", "pay the rent", delay=timedelta(milliseconds=50))
+    (message,) = client.receive("reminders", wait=timedelta(seconds=5))
     assert message.id == sent.id and message.deliver_at_ms == sent.deliver_at_ms
     client.ack(message)
     print(message.text)
@@ -63,9 +65,9 @@ from delaylog.client import AsyncClient, AsyncMessage, Client, Message, Sent, Se
 
 
 def once(url: str) -> list[str]:
-    with Client(url, linger_ms=5) as client:
+    with Client(url, linger=timedelta(milliseconds=5)) as client:
         assert_type(client.send("reminders", "pay the rent", delay=timedelta(days=1)), Sent)
-        messages = client.receive("reminders", max=10, wait_ms=1_000)
+        messages = client.receive("reminders", max=10, wait=timedelta(seconds=1))
         assert_type(messages, list[Message])
         assert_type(client.ack(messages), list[Settled])
         return [message.text for message in messages]
@@ -83,12 +85,14 @@ async def often(url: str) -> None:
 """
 EMBEDDED_PROGRAM: Final = """
 import sys
+from datetime import timedelta
+
 import delaylog
 
 assert "numpy" not in sys.modules, "importing delaylog alone is to cost nothing"
 clock = delaylog.ManualClock()
 with delaylog.open("folder", clock=clock) as queue:
-    queue.send("reminders", "pay the rent", delay_ms=30 * 86_400_000)
+    queue.send("reminders", "pay the rent", delay=timedelta(days=30))
     clock.advance(days=30, ms=-1)
     assert queue.receive("reminders") == []
     clock.advance(ms=1)
@@ -97,19 +101,20 @@ with delaylog.open("folder", clock=clock) as queue:
 CLIENT_PROGRAM: Final = """
 import asyncio
 import sys
+from datetime import timedelta
 
 from delaylog import AsyncClient, Client
 
 async def again(url):
     async with AsyncClient(url) as client:
         await client.send("reminders", "and the other half")
-        (message,) = await client.receive("reminders", wait_ms=5_000)
+        (message,) = await client.receive("reminders", wait=timedelta(seconds=5))
         await client.ack(message)
         print(message.text)
 
 with Client(sys.argv[1]) as client:
     client.send_many("reminders", ["pay the rent"], headers={"a": "b"}, backoff={"first_ms": 5})
-    (message,) = client.receive("reminders", wait_ms=5_000)
+    (message,) = client.receive("reminders", wait=timedelta(seconds=5))
     client.ack(message)
     print(message.text, message.headers)
 asyncio.run(again(sys.argv[1]))

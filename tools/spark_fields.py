@@ -12,12 +12,11 @@ import json
 from pathlib import Path
 from typing import Any, Final
 
-from delaylog.contract.members import Choice, Int, Number, Text, TextList, TextMap
+from delaylog.contract.members import Choice, Int, Nested, Number, Text, TextList, TextMap
 from delaylog.contract.message_fields import FIELDS
-from delaylog.contract.shape import Nested
 from delaylog.contract.times import UNIX_MS_MIN
 
-MADE: Final = Path(__file__).resolve().parents[1] / "client" / "spark" / "fields" / "table.py"
+MADE: Final = Path(__file__).resolve().parents[1] / "client" / "spark" / "field_table.py"
 HEAD: Final = '''"""The fields of a message, except body and due time, as columns of a DataFrame.
 
 Made from contract/message_fields.py by `make twins`: change that one.

@@ -34,7 +34,7 @@ BY_HAND: Final = frozenset(
         "__init__.py",
         "concurrency.py",
         "send_calls.py",
-        "streaming.py",
+        "streams.py",
         "transport.py",
         "workers/__init__.py",
         "workers/shift.py",

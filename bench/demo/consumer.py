@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import time
+from datetime import timedelta
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +20,7 @@ from stage import TOPIC, keep_saying, now_ms, pause_after, say, stdin_closed, wa
 
 from delaylog.broker.history.recorder import HistoryRecorder, body_hash
 from delaylog.client import AsyncPlainClient, ClientError
-from delaylog.client.wire.bulk_answers import ReceivedBatch
+from delaylog.client.wire.bulk import ReceivedBatch
 
 WAIT_MS = 500
 ROWS_MAX = 2_000
@@ -52,7 +53,10 @@ class Consumer:
             t0 = now_ms()
             try:
                 batch = await self._client.receive_bulk(
-                    TOPIC, max=ROWS_MAX, wait_ms=WAIT_MS, lease_ms=self._lease_ms
+                    TOPIC,
+                    max=ROWS_MAX,
+                    wait=timedelta(milliseconds=WAIT_MS),
+                    lease=timedelta(milliseconds=self._lease_ms),
                 )
             except ClientError as error:
                 if was_possibly_done(error):

@@ -30,8 +30,7 @@ from stage import (
 
 from delaylog.broker.history.recorder import HistoryRecorder, body_hash
 from delaylog.client import AsyncPlainClient, ClientError
-from delaylog.client.wire.bulk import CREATED, ref_to_id
-from delaylog.client.wire.bulk_answers import SendAnswer
+from delaylog.client.wire.bulk import CREATED, SendAnswer, ref_to_id
 
 OPEN_MAX = 4
 """Batches under way at once; a broker remembers the last 64 sequences of a producer."""

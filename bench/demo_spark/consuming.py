@@ -7,6 +7,7 @@ import math
 import time
 from collections import Counter
 from dataclasses import dataclass, field
+from datetime import timedelta
 
 import numpy as np
 
@@ -50,7 +51,12 @@ async def _loop(
 ) -> None:
     while len(found.ids) < count and time.monotonic() < ends.at_s:
         try:
-            batch = await client.receive_bulk(topic, max=ROWS_MAX, wait_ms=500, lease_ms=LEASE_MS)
+            batch = await client.receive_bulk(
+                topic,
+                max=ROWS_MAX,
+                wait=timedelta(milliseconds=500),
+                lease=timedelta(milliseconds=LEASE_MS),
+            )
             if batch.n == 0:
                 continue
             late = time.time_ns() / 1e6 - np.asarray(batch.deliver_at_ms)

@@ -16,15 +16,13 @@ import orjson
 
 from delaylog.broker.calls.access.caller import ANYONE, Caller
 from delaylog.broker.calls.access.sessions import TICKET
-from delaylog.broker.calls.answer import Answer
-from delaylog.broker.calls.forms.reading import read_json, read_msgpack
-from delaylog.broker.calls.forms.structure import PLAIN_BYTES_MAX
-from delaylog.broker.calls.problems import Problem
-from delaylog.broker.host.audit.lines import CHANGING, Fact
+from delaylog.broker.calls.answers import Answer, Problem
+from delaylog.broker.calls.forms.parsers import PLAIN_BYTES_MAX, read_json, read_msgpack
 from delaylog.broker.host.waiters import TopicKey
+from delaylog.broker.host.watch.audit_files import CHANGING, Fact
 from delaylog.contract.calls.call import ApiCall
 from delaylog.contract.calls.shapes import JSON_ROWS_MAX, READ, STAGED_PARTS_MAX
-from delaylog.contract.shape import Shape
+from delaylog.contract.members import Shape
 
 if TYPE_CHECKING:
     from delaylog.broker.calls.serving_node import ServingNode

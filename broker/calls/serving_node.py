@@ -1,19 +1,36 @@
-"""A node that serves calls: a `Node` that merges the calls of a turn and makes periodic checks."""
+"""A node that serves calls: a `Node` that merges the calls of a turn and makes periodic checks.
+
+`Turn` has the mergers of one turn of the loop, which all carriers share.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 from delaylog.broker.calls.access.access import Access
-from delaylog.broker.calls.turn.turn import Turn
+from delaylog.broker.calls.shapes import ReceiveCall
+from delaylog.broker.calls.turn.receives import ReceiveMerger
+from delaylog.broker.calls.turn.sends import SendMerger
+from delaylog.broker.calls.turn.settles import SettleMerger
 from delaylog.broker.engine.engine import Engine
 from delaylog.broker.engine.push.targets import GroupKey, Health
+from delaylog.broker.host.chores import PeriodicChecks
 from delaylog.broker.host.clock import Clock
 from delaylog.broker.host.machine import Machine
 from delaylog.broker.host.node import Node
-from delaylog.broker.host.periodic_checks import PeriodicChecks
 from delaylog.broker.host.watch.reloader import Reloader
-from delaylog.broker.rules.push.addresses import AddressRules
+from delaylog.broker.rules.push_addresses import AddressRules
+
+
+class Turn:
+    """The mergers of a node's sends, receives and settles, and what they have parsed."""
+
+    def __init__(self, node: Node) -> None:
+        self.sends = SendMerger(node)
+        self.receives = ReceiveMerger(node)
+        self.settles = SettleMerger(node)
+        self.known_receives: dict[tuple[str, bytes, str], ReceiveCall] = {}
+        """What receives ask for that came before, by media type, body and address."""
 
 
 class ServingNode(Node):

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from delaylog.broker.calls.problems import Problem
+from delaylog.broker.calls.answers import Problem
 from delaylog.broker.engine.limits import Limits
 from delaylog.broker.engine.ready.tag_filter import TagFilter
 from delaylog.broker.engine.send.due_times import too_far
@@ -30,8 +30,7 @@ from delaylog.contract.message_fields import (
     pack_fields,
 )
 from delaylog.contract.times import TIME_MS_MAX
-from delaylog.storage.messages.batch import BATCH_VERSION
-from delaylog.storage.messages.singles import Single
+from delaylog.storage.messages.batch import BATCH_VERSION, Single
 
 _BODY, _DUE = BODY.name, DELIVER_AT_MS.name
 _APART: Final = frozenset({BODY.name, BODY_BASE64.name, DELIVER_AT_MS.name, DELAY_MS.name})

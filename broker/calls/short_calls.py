@@ -14,27 +14,28 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, Final, TypeAlias
 
-from delaylog.broker.calls.answer import Answer
+from delaylog.broker.calls.answers import Answer
 from delaylog.broker.calls.context import BULK, JSON, MSGPACK, BufferedContext, Form
 from delaylog.broker.calls.forms.bulk_bodies import decoded_bulk
-from delaylog.broker.calls.forms.reading import read_json
-from delaylog.broker.calls.handlers.batch_sends import SHARED_ROWS_MIN, sent_batch_answer
+from delaylog.broker.calls.forms.parsers import read_json
 from delaylog.broker.calls.handlers.messages import (
+    SHARED_ROWS_MIN,
     bulk_members,
     parsed_single,
     parsed_singles,
     received_answer,
     sent_answer,
+    sent_batch_answer,
     sent_many_answer,
     settled_bulk_answer,
     settling_of,
 )
 from delaylog.broker.calls.places import permit_group
-from delaylog.broker.calls.settling import NamedSettling, bulk_settling, permitted
 from delaylog.broker.calls.shapes import ReceiveCall, parse_receipts, parse_receive, receive_call
+from delaylog.broker.calls.turn.askers import Part, batch_of
 from delaylog.broker.calls.turn.long_poll import Poll
-from delaylog.broker.calls.turn.send_merger import PART_BYTES_MAX
-from delaylog.broker.calls.turn.single_sends import Part, batch_of
+from delaylog.broker.calls.turn.sends import PART_BYTES_MAX
+from delaylog.broker.calls.turn.settles import NamedSettling, bulk_settling, permitted
 from delaylog.broker.calls.turn.writes import Settling
 from delaylog.broker.engine.model import Delivery, Settlement
 from delaylog.contract.calls.call import ApiCall

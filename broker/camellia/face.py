@@ -2,7 +2,8 @@
 
 A well-formed call is answered with HTTP 200 and its outcome in `code`; clients handle no other
 status. Only malformed calls (an unknown path or method, a parameter that is missing or does not
-parse) get another HTTP status.
+parse) get another HTTP status. `Health` is camellia's health switch: a deployment takes a node out
+of service and polls until it is idle.
 """
 
 from __future__ import annotations
@@ -15,25 +16,43 @@ from typing import Any, Final, TypeAlias
 import orjson
 
 from delaylog.broker.calls.access.caller import Caller
-from delaylog.broker.calls.answer import Answer
+from delaylog.broker.calls.answers import Answer, Problem, broken, problem_of
 from delaylog.broker.calls.context import JSON
-from delaylog.broker.calls.problems import Problem, broken, problem_of
 from delaylog.broker.calls.serving_node import ServingNode
-from delaylog.broker.camellia.health import Health
 from delaylog.broker.camellia.leader_proxy import LeaderProxy
-from delaylog.broker.camellia.monitor import Monitor
+from delaylog.broker.camellia.monitor import Monitor, metrics_text, no_info, topic_infos
 from delaylog.broker.camellia.params import Param, read_params
 from delaylog.broker.camellia.queue_calls import QueueCalls, Values
-from delaylog.broker.camellia.topic_info import metrics_text, no_info, topic_infos
 from delaylog.broker.engine.errors import EngineError, NotLeadingError
 from delaylog.broker.engine.model import DEFAULT_NAMESPACE
 from delaylog.broker.engine.topics.groups import DEFAULT_NAME
-from delaylog.broker.host.tls.client_tls import ClientTls
+from delaylog.broker.host.tls.contexts import ClientTls
 from delaylog.broker.web.http_context import HttpContext
-from delaylog.broker.web.openapi.document import Described
+from delaylog.broker.web.openapi import Described
 from delaylog.contract.calls.call import Right
 from delaylog.contract.message_fields import BACKOFF
 from delaylog.storage.errors import DISTRUSTED
+
+IDLE_SECONDS: Final = 20.0
+
+
+class Health:
+    """Whether this node reports that it is in service, and the time of the last queue call."""
+
+    def __init__(self, monotonic: Callable[[], float]) -> None:
+        self._monotonic = monotonic
+        self._last_call = monotonic()
+        self.online = True
+
+    def called(self) -> None:
+        """Note that a queue call has arrived."""
+        self._last_call = self._monotonic()
+
+    @property
+    def idle(self) -> bool:
+        """Whether no queue call has arrived for `IDLE_SECONDS`."""
+        return self._monotonic() - self._last_call >= IDLE_SECONDS
+
 
 BASE: Final = "/camellia/delayQueue/"
 CallHandler: TypeAlias = Callable[[HttpContext, Values], Awaitable[Values]]

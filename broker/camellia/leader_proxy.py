@@ -14,11 +14,11 @@ import aiohttp
 from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
-from delaylog.broker.calls.answer import Answer
+from delaylog.broker.calls.answers import Answer
 from delaylog.broker.calls.context import JSON
+from delaylog.broker.calls.request_ids import HEADER
 from delaylog.broker.engine.errors import NotLeadingError
-from delaylog.broker.host.audit.request_ids import HEADER
-from delaylog.broker.host.tls.client_tls import ClientTls
+from delaylog.broker.host.tls.contexts import ClientTls
 from delaylog.broker.web.http_context import HttpContext
 
 CARRIED: Final = "Delaylog-Carried"

@@ -8,7 +8,7 @@ from delaylog.broker.process.leaves import Leaf
 
 if TYPE_CHECKING:
     from delaylog.broker.calls.serving_node import ServingNode
-    from delaylog.broker.host.tls.client_tls import ClientTls
+    from delaylog.broker.host.tls.contexts import ClientTls
     from delaylog.broker.web.mounts import MountedApi
 
 

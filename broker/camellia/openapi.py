@@ -6,11 +6,10 @@ from typing import Any, Final
 
 from delaylog.broker.calls.context import JSON
 from delaylog.broker.camellia.face import BASE, CALLS, PLAIN, Call
-from delaylog.broker.camellia.monitor import REQUEST_KINDS
+from delaylog.broker.camellia.monitor import REQUEST_KINDS, STRETCH_NAMES
 from delaylog.broker.camellia.params import FORM
-from delaylog.broker.camellia.topic_info import STRETCH_NAMES
-from delaylog.broker.web.openapi.document import ANY_PROBLEM, MEANINGS, OF_PAGES, Described, problem
-from delaylog.broker.web.openapi.schemas import COUNT, INT, TEXT, each, list_of, object_of, ref
+from delaylog.broker.web.openapi import ANY_PROBLEM, MEANINGS, OF_PAGES, Described, problem
+from delaylog.broker.web.openapi_answers import COUNT, INT, TEXT, each, list_of, object_of, ref
 from delaylog.contract.members import Schema
 
 

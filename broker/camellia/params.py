@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 from urllib.parse import parse_qsl
 
-from delaylog.broker.calls.problems import Problem
+from delaylog.broker.calls.answers import Problem
 from delaylog.broker.web.http_context import HttpContext
 
 FORM: Final = "application/x-www-form-urlencoded"

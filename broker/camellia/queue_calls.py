@@ -1,6 +1,7 @@
 """camellia's six queue calls over the engine.
 
 Each call returns the members of its answer; `code` defaults to 200. It raises a Problem to refuse.
+A message has nine members, with camellia's state numbers.
 """
 
 from __future__ import annotations
@@ -10,32 +11,142 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
+from delaylog.broker.calls.answers import Problem
 from delaylog.broker.calls.context import Context
-from delaylog.broker.calls.problems import Problem
 from delaylog.broker.calls.serving_node import ServingNode
 from delaylog.broker.calls.shapes import ReceiveCall
 from delaylog.broker.calls.turn.long_poll import long_poll
 from delaylog.broker.calls.turn.writes import Settling, settle_each
-from delaylog.broker.camellia import messages
 from delaylog.broker.camellia.monitor import Monitor
-from delaylog.broker.engine.deliver.settling import Receipts
+from delaylog.broker.engine.changes import change_ended, end_found
+from delaylog.broker.engine.deliver.expiry import end_expired
+from delaylog.broker.engine.deliver.settlements import Receipts
 from delaylog.broker.engine.lookup.find_messages import find_ids, find_origins
-from delaylog.broker.engine.model import DEFAULT_NAMESPACE, FoundMessage, SendResult, Topic
-from delaylog.broker.engine.send.merging import CREATED
+from delaylog.broker.engine.lookup.found_messages import just
+from delaylog.broker.engine.model import (
+    DEFAULT_NAMESPACE,
+    Delivery,
+    FoundMessage,
+    SendResult,
+    Topic,
+)
+from delaylog.broker.engine.send.merge import CREATED
 from delaylog.broker.engine.state import EngineState
 from delaylog.broker.engine.topics.groups import DEFAULT_NAME
 from delaylog.broker.engine.topics.settings import Backoff, TopicSettings
 from delaylog.contract.calls.shapes import LEASE_MS_MAX, WAIT_MS_MAX
 from delaylog.contract.members import limit_note
-from delaylog.contract.message_fields import (
-    BACKOFF,
-    BY_NAME,
-    TTL_MS_MAX,
-    from_text,
-    pack_fields,
-)
-from delaylog.storage.layout import Int64Array, MessageState
-from delaylog.storage.messages.singles import Single
+from delaylog.contract.message_fields import BACKOFF, BY_NAME, TTL_MS_MAX, from_text, pack_fields
+from delaylog.storage.layout import Cause, Int64Array, MessageState, ref_to_id
+from delaylog.storage.messages.batch import Single
+from delaylog.storage.messages.records import split_record, split_records
+
+# ------------------------------------------------------------------------------------- messages
+
+CONSUMING: Final = int(MessageState.LEASED)
+
+
+def status_of(found: FoundMessage) -> int:
+    """camellia's state number; a message that was handed out stays "consuming" until it ends."""
+    if found.state <= MessageState.READY and int(found.entry["attempts"]):
+        return CONSUMING
+    return int(MessageState.CANCELLED if found.state is MessageState.REPLACED else found.state)
+
+
+def is_shown(topic: Topic, found: FoundMessage, now_ms: int) -> bool:
+    """Whether camellia still knows the message: ended ones are kept for a while."""
+    if found.state < MessageState.ACKED:
+        return True
+    entry = found.entry
+    hidden = int(entry["cause"]) == Cause.FORGOTTEN
+    return not hidden and now_ms < int(entry["time"]) + topic.settings.ended_keep_ms
+
+
+def _find(state: EngineState, topic: Topic, msg_id: str, now_ms: int) -> FoundMessage | None:
+    """The message of an id, if camellia still knows it."""
+    found = find_ids(state, topic, [msg_id], now_ms)
+    end_expired(state, topic, found, now_ms)
+    one = found[0]
+    return None if one is None or not is_shown(topic, one, now_ms) else one
+
+
+def find_shown(state: EngineState, topic: Topic, msg_id: str, now_ms: int) -> FoundMessage | None:
+    """The message of an id if camellia still knows it, for a call that reads or deletes it."""
+    found = _find(state, topic, msg_id, now_ms)
+    if found is None:
+        return None
+    if found.state is MessageState.LEASED and int(found.row["expires_at"]) <= now_ms:
+        # For camellia a ttl ends a message under lease, too.
+        end_found(state, topic, just(found, topic.default), MessageState.DEAD, Cause.TTL, now_ms)
+        found = _find(state, topic, msg_id, now_ms)
+        assert found is not None, "an ended message is kept for a while"
+    if found.state >= MessageState.ACKED:
+        state.activity(topic).found_ended += 1
+    return found
+
+
+def finish(state: EngineState, topic: Topic, msg_id: str, now_ms: int) -> None:
+    """ack=true: the message becomes acked, unless it was replaced or camellia has forgotten it."""
+    found = _find(state, topic, msg_id, now_ms)
+    if found is None or found.state in (MessageState.ACKED, MessageState.REPLACED):
+        return
+    topic.default.acked_rate.look(now_ms, topic.default.counts.acked)
+    if found.state < MessageState.ACKED:
+        end_found(state, topic, just(found, topic.default), MessageState.ACKED, Cause.ACK, now_ms)
+    else:
+        change_ended(state, topic, just(found, topic.default), now_ms, kind=MessageState.ACKED)
+
+
+def delete(state: EngineState, topic: Topic, msg_id: str, now_ms: int, *, release: bool) -> bool:
+    """Delete a living message, and with `release` hide it at once; False if none was living."""
+    found = find_shown(state, topic, msg_id, now_ms)
+    if found is None:
+        return False
+    if found.state < MessageState.ACKED:
+        cause = Cause.FORGOTTEN if release else Cause.CANCEL
+        end_found(state, topic, just(found, topic.default), MessageState.CANCELLED, cause, now_ms)
+        return True
+    if release and found.state is not MessageState.REPLACED:
+        change_ended(state, topic, just(found, topic.default), now_ms, cause=Cause.FORGOTTEN)
+    return False
+
+
+def found_members(state: EngineState, topic: Topic, found: FoundMessage) -> dict[str, Any]:
+    """The members of a message that was looked up."""
+    refs, rows = np.array([found.ref], np.int64), np.array([found.row])
+    record = split_record(state.hours.records(refs, rows), found.row)
+    msg_id, attempts = record.id or ref_to_id(found.origin), int(found.entry["attempts"])
+    return members(topic.name, msg_id, record.body, found.row, attempts, status_of(found))
+
+
+def delivered_members(topic_name: str, delivery: Delivery) -> list[dict[str, Any]]:
+    """The members of messages that were handed out."""
+    records = split_records(delivery.records, delivery.rows)
+    columns = (delivery.origins.tolist(), delivery.attempts.tolist(), delivery.rows, records)
+    return [
+        members(topic_name, record.id or ref_to_id(origin), record.body, row, attempts, CONSUMING)
+        for origin, attempts, row, record in zip(*columns, strict=True)
+    ]
+
+
+def members(
+    topic_name: str, msg_id: str, body: bytes, row: Any, attempts: int, status: int
+) -> dict[str, Any]:
+    """A `delayMsg`. Bytes that are not UTF-8 become replacement characters."""
+    return {
+        "topic": topic_name,
+        "msgId": msg_id,
+        "msg": body.decode("utf-8", "replace"),
+        "produceTime": int(row["sent_at"]),
+        "triggerTime": int(row["deliver_at"]),
+        "expireTime": int(row["expires_at"]),
+        "maxRetry": int(row["max_retry"]),
+        "retry": attempts,
+        "status": status,
+    }
+
+
+# ---------------------------------------------------------------------------------------- calls
 
 TTL_MS: Final = 3_600_000
 MAX_RETRY: Final = 10
@@ -131,7 +242,7 @@ class QueueCalls:
         status = int(MessageState.WAITING if delay_ms else MessageState.READY)
         return {
             "msg": "success",
-            "delayMsg": messages.members(name, msg_id, body, shown, 0, status),
+            "delayMsg": members(name, msg_id, body, shown, 0, status),
         }
 
     async def _created_or_kept(
@@ -154,7 +265,7 @@ class QueueCalls:
                 # The living message ended and was removed while this call waited for the disk,
                 # maybe together with its topic. This send added nothing, so send it again.
                 continue
-            shown = messages.found_members(state, topic, old)
+            shown = found_members(state, topic, old)
             await node.durable(state.position)
             return result, row, shown
 
@@ -186,7 +297,7 @@ class QueueCalls:
         if delivery is None:
             return {"delayMsgList": []}
         self._monitor.calls(name).pulled(delivery, self._node.clock.now_ms())
-        return {"delayMsgList": messages.delivered_members(name, delivery)}
+        return {"delayMsgList": delivered_members(name, delivery)}
 
     async def ack_msg(self, _ctx: Context, values: Values) -> Values:
         """ackMsg: end a message as done (ack=true), or make it ready again (ack=false)."""
@@ -195,7 +306,7 @@ class QueueCalls:
             return {"code": 400}
         state, topic, now_ms = self._node.engine.state, self.topic(name), self._node.clock.now_ms()
         if topic is not None and values["ack"]:
-            messages.finish(state, topic, msg_id, now_ms)
+            finish(state, topic, msg_id, now_ms)
         elif topic is not None:
             found = find_ids(state, topic, [msg_id], now_ms)[0]
             if found is not None and found.state is MessageState.LEASED:
@@ -220,9 +331,7 @@ class QueueCalls:
         if not name or not msg_id:
             return {"code": 400}
         state, topic, now_ms = self._node.engine.state, self.topic(name), self._node.clock.now_ms()
-        done = topic is not None and messages.delete(
-            state, topic, msg_id, now_ms, release=values["release"]
-        )
+        done = topic is not None and delete(state, topic, msg_id, now_ms, release=values["release"])
         await self._settled()
         if not done:
             return {"code": 404}
@@ -235,10 +344,10 @@ class QueueCalls:
         if not name or not msg_id:
             return {"code": 400}
         state, topic, now_ms = self._node.engine.state, self.topic(name), self._node.clock.now_ms()
-        found = None if topic is None else messages.find_shown(state, topic, msg_id, now_ms)
+        found = None if topic is None else find_shown(state, topic, msg_id, now_ms)
         shown = None
         if topic is not None and found is not None:
-            shown = messages.found_members(state, topic, found)
+            shown = found_members(state, topic, found)
         await self._settled()
         if shown is None:
             return {"code": 404}

@@ -23,13 +23,13 @@ from delaylog.broker.cli.arguments import (
     name,
 )
 from delaylog.broker.cli.connection import call, given
-from delaylog.broker.cli.failing import DONE, UsageError
+from delaylog.broker.cli.failures import DONE, UsageError
 from delaylog.broker.cli.output import emit, print_table, say
 from delaylog.broker.cli.parser import add_actions, add_json
 from delaylog.broker.cli.values import time_text
 from delaylog.broker.engine.access.token_form import RANDOM_BYTES, make_token
-from delaylog.broker.host.settings.options import default_of
-from delaylog.contract.calls.access import (
+from delaylog.broker.host.settings import default_of
+from delaylog.contract.calls.table import (
     CALLS_PER_S,
     EXPIRES_AT_MS,
     FINISH,
@@ -188,8 +188,8 @@ def _print_token(answer: dict[str, Any], args: argparse.Namespace) -> None:
         print(answer["token"])
     elif args.action == "create":
         _say(
-            f"{args.principal} existed: its grants and limits are now these, its tokens are as "
-            "before. `delaylog token rotate` makes a new token."
+            f"{args.principal} existed: its grants, certificates and limits are now these, its "
+            "tokens are as before. `delaylog token rotate` makes a new token."
         )
 
 

@@ -28,12 +28,12 @@ from delaylog.contract.members import (
     Flag,
     Int,
     Member,
+    Nested,
     Number,
     OneOf,
     TextList,
     TextMap,
 )
-from delaylog.contract.shape import Nested
 
 __all__ = [
     "add_action",

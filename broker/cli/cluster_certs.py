@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import ssl
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -18,11 +19,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
-from delaylog.broker.cli.failing import DONE
+from delaylog.broker.cli.failures import DONE, WRONG
 from delaylog.broker.cli.output import emit
 from delaylog.broker.cli.parser import add_action, add_json, complete_files, complete_folders
-from delaylog.broker.host.settings.options import ConfigError
+from delaylog.broker.host.settings import ConfigError
 from delaylog.broker.host.system.private_files import replace_file
+from delaylog.broker.host.tls.certificates import (
+    Certificate,
+    Fault,
+    Gravity,
+    Hosts,
+    presented,
+    validity,
+)
+from delaylog.broker.host.tls.certificates import names as named
 from delaylog.extras import command
 
 if TYPE_CHECKING:
@@ -75,9 +85,9 @@ def add_certs(actions: Any) -> None:
 
 
 def certs_command(args: argparse.Namespace) -> int:
-    """0 when every certificate is there."""
+    """0 when every certificate is there, is valid and names its hosts."""
     # Of the server; other actions of `cluster` need only the client.
-    from delaylog.broker.cluster.config.cluster_file import read_members
+    from delaylog.broker.cluster.config import read_members
 
     try:
         import cryptography  # noqa: F401
@@ -91,16 +101,20 @@ def certs_command(args: argparse.Namespace) -> int:
     made.make(name, members, args.host, timedelta(days=args.days))
     made.close()
     if args.json:
-        emit({"folder": args.folder, "made": made.made, "kept": made.kept})
+        faults = [each.text for each in made.faults]
+        emit({"folder": args.folder, "made": made.made, "kept": made.kept, "faults": faults})
     else:
         print("\n".join(_report(args.folder, made, members)))
-    return DONE
+    return WRONG if any(each.gravity is not Gravity.WARNS for each in made.faults) else DONE
 
 
 def _report(folder: str, made: _Set, members: Sequence[Member]) -> Iterator[str]:
     yield f"made {len(made.made)} files in {folder}, kept {len(made.kept)}"
     yield "for development and tests only: the authorities' keys lie beside the certificates"
-    if not made.made:
+    if made.faults:
+        yield from (each.text for each in made.faults)
+        yield "run it with --renew, which makes new certificates of servers and nodes"
+    elif not made.made:
         yield "nothing was missing; --renew makes new certificates of servers and nodes"
     for member in members:
         yield f"node {member.node} ({member.name}): copy {folder}/{member.name}/ beside its files"
@@ -120,20 +134,25 @@ def _report(folder: str, made: _Set, members: Sequence[Member]) -> Iterator[str]
 
 @dataclass
 class _Set:
-    """The files of one folder."""
+    """The files of one folder. The list of what was made has their digests; of a file that is
+    being replaced that of both contents.
+    """
 
     folder: Path
     now: datetime
     renew: bool
     made: list[str] = field(default_factory=list)
     kept: list[str] = field(default_factory=list)
+    faults: list[Fault] = field(default_factory=list)
+    """What is wrong with certificates that were kept."""
 
     def __post_init__(self) -> None:
         path = self.folder / _MANIFEST
         self._digests: dict[str, str] = {}
         if path.exists():
             try:
-                self._digests = dict(json.loads(path.read_text()))
+                found = dict(json.loads(path.read_text()))
+                self._digests = {name: str(digests) for name, digests in found.items()}
             except (ValueError, TypeError):
                 raise ConfigError(f"{path} is damaged: make the set in another folder") from None
 
@@ -148,13 +167,15 @@ class _Set:
             for member in members:
                 place = f"{member.name}/{kind}"
                 names = [member.name, *_hosts(member, kind), *hosts]
-                missing = [x for x in (f"{place}.key", f"{place}.pem") if self._is_missing(x)]
-                if self.renew or missing:
+                chain = () if self.renew else self._chain(place)
+                if chain:
+                    self.kept += [f"{place}.key", f"{place}.pem"]
+                    self.faults += validity(f"{place}.pem", chain, self.now.timestamp())
+                    self.faults += named(f"{place}.pem", chain[0], Hosts(told=tuple(names)))
+                else:
                     self._check([f"{place}.key", f"{place}.pem"])
                     pair = signer.issue(member.name, names, begin, end, node=authority == NODES)
                     self._pair(place, *pair)
-                else:
-                    self.kept += [f"{place}.key", f"{place}.pem"]
                 copy = f"{member.name}/{authority}-ca.pem"
                 content = (self.folder / f"{authority}-ca.pem").read_bytes()
                 if self._is_missing(copy) or (self.folder / copy).read_bytes() != content:
@@ -176,11 +197,25 @@ class _Set:
         """Refuse to overwrite what this command did not make."""
         for name in names:
             path = self.folder / name
-            if path.exists() and _digest(path.read_bytes()) != self._digests.get(name):
+            known = self._digests.get(name, "").split()
+            if path.exists() and _digest(path.read_bytes()) not in known:
                 raise ConfigError(
                     f"{path} was not made by this command, or was changed since: move it away, or "
                     "make the set in another folder"
                 )
+
+    def _chain(self, place: str) -> tuple[Certificate, ...]:
+        """A certificate that is there with its key; empty if one is missing, or if they differ, as
+        after an interruption.
+        """
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        key, certificate = (self.folder / f"{place}{end}" for end in (".key", ".pem"))
+        try:
+            # An encrypted key is not of this command, and must not ask for its password.
+            context.load_cert_chain(certificate, key, "")
+        except (FileNotFoundError, ssl.SSLError):
+            return ()
+        return presented(f"{place}.pem", context)
 
     def _pair(self, place: str, key: bytes, certificate: bytes) -> None:
         self._write(f"{place}.key", key, 0o600)
@@ -189,10 +224,12 @@ class _Set:
     def _write(self, name: str, content: bytes, mode: int = 0o644) -> None:
         path = self.folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        # First, so that a file that was written is known even if the command is interrupted.
-        self._digests[name] = _digest(content)
+        # An interrupted command leaves the old file or the new one: both are known.
+        before = [_digest(path.read_bytes())] if path.exists() else []
+        self._digests[name] = " ".join([*before, _digest(content)])
         self.close()
         replace_file(path, content, mode)
+        self._digests[name] = _digest(content)
         self.made.append(name)
 
     # ------------------------------------------------------------------ authorities
@@ -202,19 +239,20 @@ class _Set:
         from delaylog.broker.host.tls.authority import Authority
 
         key_name, certificate_name = f"{authority}-ca.key", f"{authority}-ca.pem"
-        missing = [each for each in (key_name, certificate_name) if self._is_missing(each)]
-        if len(missing) == 1:
+        has_key = not self._is_missing(key_name)
+        if not has_key and not self._is_missing(certificate_name):
             raise ConfigError(
-                f"{self.folder / missing[0]} is missing, and the other file of this authority is "
+                f"{self.folder / key_name} is missing, and the certificate of this authority is "
                 "there: put it back, or make the set in another folder"
             )
-        if missing:
+        self._check([key_name, certificate_name])
+        if self._is_missing(certificate_name):
             begin, end = self.now - _BACKDATED, self.now + timedelta(days=_AUTHORITY_DAYS)
-            signer = Authority.create(name, begin, end)
-            self.folder.mkdir(parents=True, exist_ok=True)
+            # A new certificate of the same key verifies all that the key has signed.
+            key = (self.folder / key_name).read_bytes() if has_key else None
+            signer = Authority.create(name, begin, end, key)
             self._pair(f"{authority}-ca", signer.key_pem, signer.pem)
             return signer
-        self._check([key_name, certificate_name])
         self.kept += [key_name, certificate_name]
         signer = Authority.read(
             (self.folder / key_name).read_bytes(), (self.folder / certificate_name).read_bytes()

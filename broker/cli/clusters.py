@@ -20,24 +20,23 @@ from delaylog.broker.cli.arguments import (
 )
 from delaylog.broker.cli.cluster_certs import add_certs, certs_command
 from delaylog.broker.cli.connection import client_of, given, waiting
-from delaylog.broker.cli.doctor.of_cluster import doctor_command
-from delaylog.broker.cli.failing import DONE, WRONG
+from delaylog.broker.cli.doctor.cluster import doctor_command
+from delaylog.broker.cli.failures import DONE, WRONG
 from delaylog.broker.cli.output import emit, print_table
 from delaylog.broker.cli.parser import add_actions, add_json
 from delaylog.broker.cli.progress import Progress
 from delaylog.broker.cli.values import span_text, time_text
 from delaylog.client import AsyncPlainClient
 from delaylog.client.errors import Conflict
-from delaylog.contract.calls.broker import MEMBERS_CONTACT, MEMBERS_FORCE, TO
+from delaylog.contract.calls.table import MEMBERS_CONTACT, MEMBERS_FORCE, TO
 from delaylog.storage.files.os_file_system import OsFileSystem
 
 if TYPE_CHECKING:
     from delaylog.broker.cluster.config import ClusterConfig
-    from delaylog.broker.cluster.members.recovering import Survivor
+    from delaylog.broker.cluster.members.recovery import Survivor
 
-CHANGES: Final = ("add", "promote", "remove", "replace", "move")
 _LOOK_SECONDS: Final = 0.5
-_NODES: Final[dict[str, tuple[str, int | str, str, str, tuple[str, ...]]]] = {
+_CHANGES: Final[dict[str, tuple[str, int | str, str, str, tuple[str, ...]]]] = {
     "add": (
         "add a node; it votes once it has caught up",
         1,
@@ -86,7 +85,7 @@ def cluster_arguments(parser: argparse.ArgumentParser) -> None:
         ("doctor", "ask every node for its status, and report problems", "cluster doctor"),
     ):
         add_broker(add_action(actions, name, text, *examples), topic=None, namespace=False)
-    for name, (text, number, metavar, which, shown) in _NODES.items():
+    for name, (text, number, metavar, which, shown) in _CHANGES.items():
         change = add_action(actions, name, text, *shown)
         change.add_argument("nodes", nargs=number, metavar=metavar, help=which)
         add_broker(change, topic=None, namespace=False)
@@ -158,7 +157,7 @@ async def cluster_command(args: argparse.Namespace) -> int:
         return await doctor_command(args)
     async with client_of(args) as client:
         with waiting(args) as progress:
-            if args.action in CHANGES:
+            if args.action in _CHANGES:
                 answer = await _change(client, args, progress)
             elif args.action == "handover":
                 answer = await client.hand_over(args.to)
@@ -175,7 +174,7 @@ def _recover(args: argparse.Namespace) -> int:
     # Of the server; all other actions call a broker and need only the client.
     from delaylog.broker.cli.folders import locked_folder
     from delaylog.broker.cluster.config import load_cluster
-    from delaylog.broker.cluster.members.recovering import look_at_survivor, recover_alone
+    from delaylog.broker.cluster.members.recovery import look_at_survivor, recover_alone
 
     config = load_cluster(args.cluster, node=args.node)
     fs, random = OsFileSystem(), SystemRandom()
@@ -231,11 +230,32 @@ async def _change(
         try:
             return await client.change_members("promote", args.nodes)
         except Conflict as error:
+            if error.field is not None:
+                # It does not pass by itself, but somebody else may have promoted the node.
+                status = await client.leading()
+                if not _votes(status, args.nodes[0]):
+                    raise
+                return _as_changed(status)
             # It has not caught up, or another change is under way.
             if (time.monotonic() - began) * 1000 >= args.wait:
                 raise
             progress(error.detail, 0)
             await asyncio.sleep(_LOOK_SECONDS)
+
+
+def _votes(status: dict[str, Any], node: str) -> bool:
+    return any(each["voter"] and str(each["node"]) == node for each in status["members"])
+
+
+def _as_changed(status: dict[str, Any]) -> dict[str, Any]:
+    """The members of a status in the form of the answer to a change."""
+    there = [each for each in status["members"] if not each["removed"]]
+    return {
+        "version": status["version"],
+        "voters": [each["name"] for each in there if each["voter"]],
+        "learners": [each["name"] for each in there if not each["voter"]],
+        "advice": None,
+    }
 
 
 def _print_change(answer: dict[str, Any], args: argparse.Namespace) -> None:
@@ -266,19 +286,19 @@ def _print_status(status: dict[str, Any], args: argparse.Namespace) -> None:
     }
     for name, value in lines.items():
         print(f"{name:<10}{value}")
-    _print_table(status)
+    _print_member_table(status)
 
 
 def _print_members(status: dict[str, Any], args: argparse.Namespace) -> None:
     if not args.json:
-        _print_table(status)
+        _print_member_table(status)
         return
     leader = status["leader"]
     for member in status["members"]:
         emit({**member, "leads": leader is not None and leader["node"] == member["node"]})
 
 
-def _print_table(status: dict[str, Any]) -> None:
+def _print_member_table(status: dict[str, Any]) -> None:
     leader = status["leader"]
     rows = []
     for member in status["members"]:

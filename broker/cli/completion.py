@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any, Final
 
-from delaylog.broker.cli.failing import UsageError
+from delaylog.broker.cli.failures import UsageError
 from delaylog.broker.cli.parser import add_examples, make_parser
 
 SHELLS: Final = ("bash", "zsh", "fish")
@@ -22,7 +22,11 @@ NAMES_S: Final = 2.0
 """Time limit of a question to the broker: somebody has pressed Tab."""
 _KINDS: Final = {"topic": "topics", "group": "groups", "schedule": "schedules", "zone": "zones"}
 """What arguments of these names complete with."""
-_OF_TOPIC: Final = {"groups": ("listGroups", "group"), "schedules": ("listSchedules", "schedule")}
+_OF_TOPIC: Final = {
+    "groups": ("listGroups", "group"),
+    "schedules": ("listSchedules", "schedule"),
+}
+"""Calls that list names of a topic."""
 _WITH_ACTIONS: Final = frozenset({"groups", "target", "schedule", "claims"})
 """Verbs whose topic is behind an action."""
 
@@ -121,6 +125,10 @@ async def _ask(
     if kind == "topics":
         answer = await call(args, "listTopics", prefix=begun)
         return [each["topic"] for each in answer["topics"]]
+    from delaylog.contract.calls.shapes import LIST_MAX
+
     name, member = _OF_TOPIC[kind]
-    answer = await call(args, name, place[2 if place[0] in _WITH_ACTIONS else 1])
+    # One page has to do while somebody waits.
+    page = {"limit": LIST_MAX} if kind == "schedules" else {}
+    answer = await call(args, name, place[2 if place[0] in _WITH_ACTIONS else 1], **page)
     return [each[member] for each in answer[kind]]

@@ -10,32 +10,33 @@ import signal
 import sys
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
+from datetime import timedelta
 from typing import Any, Final
 
-from delaylog.broker.cli.failing import UsageError
+from delaylog.broker.cli.failures import UsageError
 from delaylog.broker.cli.progress import SECONDS, Progress
 from delaylog.client import AsyncPlainClient
 from delaylog.client._async.transport import AsyncTransport
-from delaylog.client.calls.call import json_call
-from delaylog.client.calls.places import Places
-from delaylog.client.calls.requests import path_of, request
+from delaylog.client.calls.call import Places, json_call, path_of, request
 from delaylog.client.errors import ClientError, NotFound
 from delaylog.client.options import (
     ConnectionOptions,
-    Repeats,
     TransportOptions,
     split_connection,
 )
 from delaylog.client.shards.sharding import Shard
 from delaylog.client.wire.endpoints import URL, default_endpoints
 from delaylog.client.wire.leader_route import LeaderRoute
+from delaylog.client.wire.times import span_of
+from delaylog.contract.calls.shapes import CURSOR, LIST_MAX
 from delaylog.contract.calls.table import BY_NAME
 from delaylog.contract.calls.topics import TOPICS
 from delaylog.contract.members import Member
 
 TIMEOUT_S: Final = 60.0
 """Time limit of a call: a person waits for it, and can end it by Ctrl-C."""
-REPEATS: Final[Repeats] = {"failover_s": 10.0, "reconnect_s": 3.0}
+FAILOVER: Final = timedelta(seconds=10)
+RECONNECT: Final = timedelta(seconds=3)
 """How long a call is repeated: a restart or an election fails no script, and an address where no
 broker is shows soon.
 """
@@ -76,7 +77,12 @@ async def transport_of(
     """A transport to the broker for several calls, closed at the end."""
     route, options = route_of(args)
     options["timeout_s"] = timeout_s
-    transport = AsyncTransport(route, **REPEATS, **options)
+    transport = AsyncTransport(
+        route,
+        failover_s=FAILOVER.total_seconds(),
+        reconnect_s=RECONNECT.total_seconds(),
+        **options,
+    )
     try:
         yield transport
     finally:
@@ -90,7 +96,8 @@ def client_of(args: argparse.Namespace) -> AsyncPlainClient:
         broker.url,
         members=broker.members,
         namespace=args.namespace,
-        **REPEATS,
+        failover=FAILOVER,
+        reconnect=RECONNECT,
         **connection_of(args),
     )
 
@@ -107,7 +114,7 @@ def connection_of(args: argparse.Namespace) -> ConnectionOptions:
         "client_cert": args.client_cert,
         "client_key": args.client_key,
         "insecure_plain_token": args.insecure_plain_token,
-        "timeout_s": TIMEOUT_S,
+        "timeout": timedelta(seconds=TIMEOUT_S),
     }
 
 
@@ -127,6 +134,32 @@ async def call(
             return await transport.carry(made)
 
 
+async def listed(
+    args: argparse.Namespace,
+    name: str,
+    rows: str,
+    *place: str,
+    limit: int | None = None,
+    rest: str = "",
+    **query: Any,
+) -> list[dict[str, Any]]:
+    """The member `rows` of a list's answers, page after page: all, or `limit` of them.
+
+    A list without pages may be cut; `rest` then says how to see the rest.
+    """
+    found: list[dict[str, Any]] = []
+    while True:
+        most = LIST_MAX if limit is None else limit - len(found)
+        answer = await call(args, name, *place, limit=most, **query)
+        found += answer[rows]
+        query["cursor"] = answer.get("cursor")
+        if query["cursor"] is None or len(found) == limit:
+            break
+    if limit is None and len(found) == LIST_MAX and CURSOR not in BY_NAME[name].query:
+        note(args, f"only the first {LIST_MAX:,} are listed{rest}")
+    return found
+
+
 def waiting(args: argparse.Namespace) -> Progress:
     """Progress of a verb that waits for a broker, and has nothing to count meanwhile."""
     action = getattr(args, "action", None)
@@ -141,17 +174,31 @@ async def say_if_absent(args: argparse.Namespace) -> None:
     try:
         await call(args, "getTopic", args.topic)
     except NotFound:
-        text = f"topic {args.topic} does not exist yet; nothing to show"
-        print(json.dumps({"note": text}) if args.json else text, file=sys.stderr)
+        note(args, f"topic {args.topic} does not exist yet; nothing to show")
     except ClientError:
         # Whoever may receive from a topic need not have the right to read it.
         pass
+
+
+def note(args: argparse.Namespace, text: str) -> None:
+    """Say something about a result, on standard error."""
+    print(json.dumps({"note": text}) if args.json else text, file=sys.stderr)
 
 
 def given(args: argparse.Namespace, *members: Member[Any]) -> dict[str, Any]:
     """The members of a call that the command line gives."""
     values = {member.name: getattr(args, member.name, None) for member in members}
     return {name: value for name, value in values.items() if value is not None}
+
+
+def in_spans(members: dict[str, Any]) -> dict[str, Any]:
+    """Members of a call as arguments of a client, which takes durations as timedelta."""
+    said = dict(members)
+    for name in ("delay", "lease", "wait"):
+        ms = said.pop(f"{name}_ms", None)
+        if ms is not None:
+            said[name] = span_of(ms)
+    return said
 
 
 def _first_line() -> str:

@@ -14,11 +14,10 @@ from random import SystemRandom
 import orjson
 
 from delaylog import __version__
-from delaylog.broker.backup.copying import Route
-from delaylog.broker.backup.manifest import Manifest
-from delaylog.broker.backup.restoring import restore_backup
-from delaylog.broker.backup.taking import take_backup
-from delaylog.broker.cli.failing import DONE, WRONG, UsageError
+from delaylog.broker.backup.copies import Manifest, Route
+from delaylog.broker.backup.folder_copy import take_backup
+from delaylog.broker.backup.restore import restore_backup
+from delaylog.broker.cli.failures import DONE, WRONG, UsageError
 from delaylog.broker.cli.parser import add_examples, add_json, complete_folders
 from delaylog.broker.cli.progress import Progress, scaled
 from delaylog.broker.cli.values import time_text

@@ -10,7 +10,7 @@ from collections.abc import Coroutine, Sequence
 from types import FrameType
 from typing import Any
 
-from delaylog.broker.cli.failing import (
+from delaylog.broker.cli.failures import (
     INTERRUPTED,
     WRONG,
     Interrupted,

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from delaylog import __version__
-from delaylog.broker.cli.failing import JsonParser, LineParser
+from delaylog.broker.cli.failures import JsonParser, LineParser
 from delaylog.broker.cli.verbs import GROUPS, VERBS
 from delaylog.broker.process.leaves import Verb
 from delaylog.extras import is_missing

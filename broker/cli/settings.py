@@ -10,13 +10,13 @@ from dataclasses import fields
 from typing import Any, Final
 
 from delaylog.broker.cli.arguments import CONNECTION
-from delaylog.broker.cli.failing import DONE, WRONG
+from delaylog.broker.cli.failures import DONE, WRONG
 from delaylog.broker.cli.output import emit, print_table
 from delaylog.broker.cli.parser import add_examples, add_json, complete_files, complete_folders
 from delaylog.broker.engine.limits import Limits
 from delaylog.broker.host.config import load_config
 from delaylog.broker.host.rows import Option
-from delaylog.broker.host.settings.options import (
+from delaylog.broker.host.settings import (
     ADMIN_TOKEN,
     CONFIG_VARIABLE,
     OPTIONS,
@@ -137,7 +137,7 @@ def _say_mistyped() -> None:
     Others may be of the user's own programs.
     """
     # Imported here, because `serve` alone needs none of the cluster's code.
-    from delaylog.broker.cluster.config.cluster_file import SECRET_VARIABLE
+    from delaylog.broker.cluster.config import SECRET_VARIABLE
 
     known = [each.variable for each in (*OPTIONS, *CONNECTION)]
     known += [ADMIN_TOKEN, CONFIG_VARIABLE, SECRET_VARIABLE]

@@ -10,25 +10,24 @@ from typing import Final
 
 from delaylog.broker.calls.serving_node import ServingNode
 from delaylog.broker.cluster.config import ClusterConfig, check_founding, load_cluster
+from delaylog.broker.cluster.copies.damaged_files import heal, note_damage, noted_damage
 from delaylog.broker.cluster.copies.exchange import Copies
-from delaylog.broker.cluster.copies.healing import heal, note_damage, noted_damage
 from delaylog.broker.cluster.elections import make_oracle, prepare_secrets
 from delaylog.broker.cluster.leading.succession import Succession
 from delaylog.broker.cluster.member import ClusterMember
 from delaylog.broker.cluster.member_files import MemberFiles, open_member
 from delaylog.broker.cluster.members.operator_calls import OperatorCalls
-from delaylog.broker.engine.engine import Engine
+from delaylog.broker.engine.engine import Engine, Membership
 from delaylog.broker.engine.errors import NotLeadingError
 from delaylog.broker.engine.keyspace.keyspace_files import LoadedKeyspace
-from delaylog.broker.engine.membership import Membership
 from delaylog.broker.host.clock import BrokerClock
 from delaylog.broker.host.config import Config
 from delaylog.broker.host.machine import Machine
-from delaylog.broker.host.settings.options import ConfigError, cannot_listen
+from delaylog.broker.host.settings import ConfigError, cannot_listen
 from delaylog.broker.host.watch.reloader import Use
 from delaylog.broker.rules.addresses import host_port
 from delaylog.replication.errors import ClusterError
-from delaylog.replication.folder_owner import META
+from delaylog.replication.meta import META
 from delaylog.storage.errors import CorruptionError, StorageError, damage_of
 from delaylog.storage.files.file_system import FileSystem
 from delaylog.storage.files.os_file_system import OsFileSystem

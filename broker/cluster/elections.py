@@ -9,14 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 
-from delaylog.broker.cluster.config import Address
-from delaylog.broker.cluster.config.secret import KeyUse, derive_key
+from delaylog.broker.cluster.config import KeyUse, derive_key
 from delaylog.broker.cluster.member import ClusterMember
 from delaylog.broker.cluster.member_oracle import Election, MemberOracle
-from delaylog.broker.rules.addresses import is_ipv4
-from delaylog.replication.oracle import LogState
-from delaylog.replication.peer_oracle import PeerOracle, View
-from delaylog.replication.watermark import EpochTick
+from delaylog.broker.rules.addresses import Address, is_ipv4
+from delaylog.replication.epochs import EpochTick
+from delaylog.replication.oracle import LogState, PeerOracle, View
 from delaylog.storage.files.file_system import FileSystem
 
 

@@ -14,43 +14,42 @@ from typing import Final
 
 from delaylog.broker.cluster.config import ClusterConfig
 from delaylog.broker.cluster.copies.exchange import Copies
-from delaylog.broker.cluster.fitness.watch import FitnessWatch
 from delaylog.broker.cluster.greeting import Greeting
-from delaylog.broker.cluster.leading.lead import Lead
-from delaylog.broker.cluster.leading.leader_sight import LeaderSight
-from delaylog.broker.cluster.leading.pace import Pace
-from delaylog.broker.cluster.leading.paced_sync import PacedSync
-from delaylog.broker.cluster.leading.retention import FollowerPositions, log_needed
-from delaylog.broker.cluster.leading.safe_sends import SafeSends
+from delaylog.broker.cluster.leading.gate import LeaderSight, Pace
+from delaylog.broker.cluster.leading.lead import Lead, SafeSends
 from delaylog.broker.cluster.leading.succession import Succession
-from delaylog.broker.cluster.member_counts import MemberCounts
-from delaylog.broker.cluster.member_events import EventActions
+from delaylog.broker.cluster.member_events import EventActions, MemberPoll, StatusExchange
 from delaylog.broker.cluster.member_files import MemberFiles
 from delaylog.broker.cluster.member_oracle import MemberOracle
-from delaylog.broker.cluster.member_poll import MemberPoll
 from delaylog.broker.cluster.member_role import MemberRole
+from delaylog.broker.cluster.member_view import MemberCounts
 from delaylog.broker.cluster.members.folders import StaleFolderError
 from delaylog.broker.cluster.members.known_members import KnownMembers
 from delaylog.broker.cluster.members.node_status import Statuses
 from delaylog.broker.cluster.peers import PeerHost, PeerTransport, Transport
-from delaylog.broker.cluster.replication_host import ReplicationHost
-from delaylog.broker.cluster.status_exchange import StatusExchange
+from delaylog.broker.cluster.replication_host import (
+    FollowerPositions,
+    PacedSync,
+    ReplicationHost,
+    log_needed,
+)
+from delaylog.broker.cluster.watch.fitness_watch import FitnessWatch
 from delaylog.broker.cluster.watch.member_watch import MemberWatch
 from delaylog.broker.host.machine import Machine
 from delaylog.broker.host.node import Node
 from delaylog.broker.host.node_role import ClusterCalls
 from delaylog.broker.host.watch.quiet_log import QuietLog
 from delaylog.replication.errors import LostCommitError
-from delaylog.replication.events import Event
 from delaylog.replication.messages import (
     Append,
     CopyMessage,
+    Event,
     Message,
     NodeStatus,
     OracleMessage,
 )
 from delaylog.replication.node import ReplicationNode
-from delaylog.replication.timing import Now
+from delaylog.replication.replica import Now
 from delaylog.storage.errors import DiskFullError
 
 RELEASE_PACE_SECONDS: Final = 0.004

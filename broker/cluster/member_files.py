@@ -10,21 +10,20 @@ import logging
 from dataclasses import dataclass
 from typing import Final
 
-from delaylog.broker.backup.restoring import epoch_ahead
+from delaylog.broker.backup.restore import epoch_ahead
 from delaylog.broker.cluster.config import ClusterConfig
-from delaylog.broker.cluster.copies.incoming import install
+from delaylog.broker.cluster.copies.incoming_folder import install
 from delaylog.broker.cluster.members.folders import history_of
 from delaylog.broker.rules.addresses import host_port
 from delaylog.replication.configuration import CLUSTER_SIZES, Configuration
 from delaylog.replication.epochs import EpochEntries
 from delaylog.replication.errors import ClusterError, MetaDamagedError
-from delaylog.replication.folder_owner import META
-from delaylog.replication.meta import Meta, MetaFile, load_meta
+from delaylog.replication.meta import META, Meta, MetaFile, load_meta
 from delaylog.replication.physical_disk import PhysicalReplicaLog, SlotTicks
+from delaylog.storage.checkpoint import load_newest
 from delaylog.storage.errors import DiskFullError
 from delaylog.storage.files.file_system import FileSystem, parent_of
 from delaylog.storage.files.space_reserve import RESERVE, SpaceReserve
-from delaylog.storage.folder.checkpoint import load_newest
 from delaylog.storage.layout import FRAME_HEADER_SIZE
 from delaylog.storage.log.physical_log import PhysicalLog
 from delaylog.storage.log.tick_slots import TickSlots

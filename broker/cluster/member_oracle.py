@@ -1,9 +1,13 @@
-"""The oracle of a member: the peer oracle, and raftos beside it where that can be used.
+"""The oracle of a member, and the candidacies that its suggestions become.
 
-With raftos, the peer oracle elects by itself only when a leader's process has ended, or when raftos
+It is the peer oracle, and raftos beside it where that can be used; `elections.py` makes both. With
+raftos, the peer oracle elects by itself only when a leader's process has ended, or when raftos
 should have elected a leader by then and has not. A node that raftos has chosen asks the voters
-whether they hear a leader, and raftos' own leadership moves to the node that leads. `elections.py`
-makes both.
+whether they hear a leader, and raftos' own leadership moves to the node that leads.
+
+`Candidacy` turns a suggestion into a candidacy, and lets learners vote again. The oracle is polled,
+so every method is idempotent. A leader that a majority still follows does not step down when the
+oracle suggests another node: that node will become a candidate itself.
 """
 
 from __future__ import annotations
@@ -13,11 +17,15 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
-from delaylog.broker.cluster.config import Address
+from delaylog.broker.cluster.member_view import MemberCounts
+from delaylog.broker.rules.addresses import Address
 from delaylog.replication.errors import ClusterError
 from delaylog.replication.messages import OracleMessage
-from delaylog.replication.oracle import LeaderOracle
-from delaylog.replication.peer_oracle import PeerOracle
+from delaylog.replication.node import ReplicationNode
+from delaylog.replication.oracle import LeaderOracle, PeerOracle
+from delaylog.replication.replica import Now
+
+# ----------------------------------------------------------------------------------- the oracle
 
 DATAGRAM_MS_MAX: Final = 5_000
 """A node sends each other one a datagram a second. Without any for this time, the path is taken to
@@ -220,3 +228,58 @@ class MemberOracle:
         self.peers.transfer(target, now_ms)
         if self._raftos is not None and target in self._among:
             self._raftos.transfer(target, now_ms)
+
+
+# -------------------------------------------------------------------------------- the candidacy
+
+READMIT_EVERY_MS: Final = 500
+
+
+class Candidacy:
+    """The candidacy of one member."""
+
+    def __init__(self, counts: MemberCounts) -> None:
+        self._counts = counts
+        self._suggested = False
+        self._readmit_ms = 0
+
+    def look(
+        self, replication: ReplicationNode, now: Now, *, chosen: bool, silence_ms: float
+    ) -> None:
+        """Tell replication whether the oracle has chosen this node.
+
+        `silence_ms` = how long a leader counts as followed after a majority's last answers.
+        """
+        # The node that was chosen instead becomes a candidate; until then this leader goes on.
+        suggested = chosen or (self._suggested and _is_followed(replication, now, silence_ms))
+        if suggested:
+            self._counts.chosen += not self._suggested
+            replication.suggest_leader(now)
+        elif self._suggested:
+            replication.unsuggest_leader()
+        if suggested != self._suggested:
+            log.info("this node is %s to lead", "chosen" if suggested else "not chosen any more")
+        self._suggested = suggested
+
+    def readmit(
+        self, replication: ReplicationNode, now: Now, all_have_met: Callable[[int], bool]
+    ) -> None:
+        """Let learners vote again as soon as that is safe.
+
+        `all_have_met` = whether all other voters remember the present folder of a node.
+        """
+        leader = replication.leader
+        if leader is None or now.boot_ms < self._readmit_ms:
+            return
+        self._readmit_ms = now.boot_ms + READMIT_EVERY_MS
+        for peer, one in leader.progress.items():
+            learns = not one.counts and not one.voter
+            if learns and all_have_met(peer) and replication.readmit(peer):
+                log.warning("node %d has the log and may vote again", peer)
+
+
+def _is_followed(replication: ReplicationNode, now: Now, silence_ms: float) -> bool:
+    """Whether this node leads, and a majority has answered recently."""
+    leader = replication.leader
+    age_ms = None if leader is None else leader.gate.age_ms(now.boot_ms)
+    return age_ms is not None and age_ms < silence_ms

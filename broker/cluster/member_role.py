@@ -9,15 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from delaylog.broker.cluster.leading.leader_sight import LeaderSight
-from delaylog.broker.cluster.leading.pace import Pace
-from delaylog.broker.cluster.leading.safe_sends import SafeSends
+from delaylog.broker.cluster.leading.gate import LeaderSight, Pace
+from delaylog.broker.cluster.leading.lead import SafeSends
 from delaylog.broker.cluster.leading.succession import Succession
 from delaylog.broker.cluster.member_view import MemberView
 from delaylog.broker.engine.errors import NO_LONGER_LEADS, NotLeadingError
-from delaylog.broker.host.commits.position_waiters import Completion, until_called
+from delaylog.broker.host.log_commits import Completion, until_called
 from delaylog.broker.host.node_role import ClusterCalls
-from delaylog.replication.leading.leader import Acks
+from delaylog.replication.leader import Acks
 
 
 class RoleMember(MemberView, Protocol):

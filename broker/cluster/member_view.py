@@ -1,11 +1,13 @@
 """What the parts of a member see of it. A part that needs more extends this protocol itself.
 
 `ClusterMember` imports its parts, so they know it by this protocol only: imports go one way. What
-stands outside a member (operator calls, metrics, elections) imports `ClusterMember`.
+stands outside a member (operator calls, metrics, elections) imports `ClusterMember`. Its counters,
+for metrics, are here too.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Protocol
 
 from delaylog.broker.cluster.config import ClusterConfig
@@ -49,3 +51,21 @@ class MemberView(Protocol):
 
     def may_append(self) -> bool:
         """Whether replication takes changes at this moment."""
+
+
+@dataclass(slots=True)
+class MemberCounts:
+    """What happened to a member since its start."""
+
+    chosen: int = 0
+    """Times the election chose this node."""
+    leaderships: int = 0
+    """Times it began to serve as the leader."""
+    resigned: int = 0
+    """Times it was chosen and did not serve in time."""
+    handed_over: int = 0
+    handovers_failed: int = 0
+    lost_commits: int = 0
+    """Times a leader lacked frames that were committed here, which quarantines this node."""
+    refused_epochs: int = 0
+    """Messages of an epoch below the promised one, such as those of a leader that was stopped."""

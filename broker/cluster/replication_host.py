@@ -2,21 +2,27 @@
 
 The state machine has no network and no clock. Each input is followed in the same turn of the loop
 by the messages and events that it caused (`pump`), and the timer is armed again.
+
+A follower has a group commit: one sync covers all frames that arrive within 3 ms. A leader keeps
+log for its followers beyond what it needs itself: a follower that is less than `LOG_KEPT_BYTES`
+behind catches up from the log, so the log from its position on is kept. A follower that is further
+behind gets a copy of the folder instead.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from random import Random
-from typing import Protocol
+from typing import Final, Protocol
 
-from delaylog.broker.cluster.member_counts import MemberCounts
-from delaylog.broker.cluster.member_view import MemberView
+from delaylog.broker.cluster.member_view import MemberCounts, MemberView
 from delaylog.replication.errors import PeerError
-from delaylog.replication.events import Event
-from delaylog.replication.messages import Nack
+from delaylog.replication.leader import Leader
+from delaylog.replication.messages import Event, Nack
 from delaylog.replication.node import ReplicationNode
+
+# ------------------------------------------------------------------------------------- the host
 
 # The timer of replication: fires when the replication state machine has something to do.
 
@@ -131,3 +137,75 @@ class ReplicationHost:
         replication = self.replication
         if replication is not None:
             self.take_input(lambda: self._member.run_timer(replication))
+
+
+# -------------------------------------------------------------------------- syncs of a follower
+
+SYNC_EVERY_SECONDS: Final = 0.003
+
+
+class PacedSync:
+    """Requests syncs, at most one in `SYNC_EVERY_SECONDS`."""
+
+    def __init__(self, kick: Callable[[], None]) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._kick = kick
+        self._due: asyncio.TimerHandle | None = None
+        self._kicked_at = 0.0
+
+    def soon(self) -> None:
+        """Frames were appended: request a sync, now or when the interval is over."""
+        if self._due is None:
+            wait = SYNC_EVERY_SECONDS - (self._loop.time() - self._kicked_at)
+            if wait <= 0:
+                self._now()
+            else:
+                self._due = self._loop.call_later(wait, self._now)
+
+    def _now(self) -> None:
+        self._due = None
+        self._kicked_at = self._loop.time()
+        self._kick()
+
+    def cancel(self) -> None:
+        """Request no sync any more: the log is about to be closed."""
+        if self._due is not None:
+            self._due.cancel()
+            self._due = None
+
+
+# ----------------------------------------------------------------------- log kept for followers
+
+LOG_KEPT_BYTES: Final = 1 << 30
+"""Most log that is kept for followers after a checkpoint has made it superfluous."""
+
+
+def log_needed(
+    positions: Iterable[int], *, first: int, end: int, kept_bytes: int = LOG_KEPT_BYTES
+) -> int:
+    """The first position that followers need of a log from `first` to `end`.
+
+    `positions` = the known end of each follower's log.
+    """
+    near = (at for at in positions if first <= at and end - at <= kept_bytes)
+    return min(near, default=end)
+
+
+class FollowerPositions:
+    """The assumed ends of the followers' logs: from HELLO, until a leader knows better."""
+
+    def __init__(self, first: int) -> None:
+        """`first` = first position of this node's log, assumed of nodes that have not connected."""
+        self._first = first
+        self._stated: dict[int, int] = {}
+
+    def heard(self, peer: int, end: int) -> None:
+        """A node has said where its log ends."""
+        self._stated[peer] = end
+
+    def of(self, leader: Leader) -> list[int]:
+        """The positions of all followers."""
+        return [
+            one.match or self._stated.get(peer, self._first)
+            for peer, one in leader.progress.items()
+        ]

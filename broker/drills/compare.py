@@ -20,13 +20,13 @@ import numpy as np
 
 from delaylog.broker.verify import Report, verify_folder
 from delaylog.broker.verify.physical_log import verify_log
-from delaylog.storage.files.os_file_system import ReadOnlyFileSystem
-from delaylog.storage.folder.checkpoint import (
+from delaylog.storage.checkpoint import (
     NO_CHECKPOINT,
     Checkpoint,
     checkpoint_names,
     read_checkpoint,
 )
+from delaylog.storage.files.os_file_system import ReadOnlyFileSystem
 from delaylog.storage.layout import (
     EXTENT,
     EXTENT_REWRITTEN,

@@ -14,10 +14,9 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Final
 
-from delaylog.broker.drills.held import Held, held_by
 from delaylog.broker.drills.kinds import DrillError
 from delaylog.broker.drills.load import Load
-from delaylog.broker.drills.node_log import LEADS, LogMark
+from delaylog.broker.drills.node_watch import LEADS, Held, LogMark, held_by
 from delaylog.broker.drills.timeline import Again, wall_ms
 from delaylog.broker.drills.trio import NODES, Trio
 from delaylog.broker.history import HistoryRecorder

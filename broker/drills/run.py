@@ -10,36 +10,42 @@ from random import Random
 from typing import Any, Final
 
 from delaylog.broker.drills.compare import compare, is_unsaved
-from delaylog.broker.drills.faults.blanks import blank_node
-from delaylog.broker.drills.faults.busy import busy_machine
 from delaylog.broker.drills.faults.certificates import (
     CertifiedTrio,
     certificates,
     need_certificates,
 )
-from delaylog.broker.drills.faults.clocks import SteppedTrio, clock_step
-from delaylog.broker.drills.faults.disks import need_strace, slow_disk
-from delaylog.broker.drills.faults.failovers import failovers
-from delaylog.broker.drills.faults.filters import black_hole, cut_tcp
 from delaylog.broker.drills.faults.hung import hang_leader
-from delaylog.broker.drills.faults.kills import kill_leader, restart_all
-from delaylog.broker.drills.faults.namespaces import (
+from delaylog.broker.drills.faults.machines import (
+    SteppedTrio,
+    busy_machine,
+    clock_step,
+    need_strace,
+    slow_disk,
+)
+from delaylog.broker.drills.faults.networks import (
     NetworkTrio,
+    black_hole,
+    cut_tcp,
     own_filtered_network,
     own_network,
+    partition,
 )
-from delaylog.broker.drills.faults.partition import partition
-from delaylog.broker.drills.faults.pauses import stop_leader
-from delaylog.broker.drills.faults.planned import hand_over
-from delaylog.broker.drills.follow import Route
-from delaylog.broker.drills.judging import Limits, judge
+from delaylog.broker.drills.faults.processes import (
+    blank_node,
+    failovers,
+    hand_over,
+    kill_leader,
+    restart_all,
+    stop_leader,
+)
 from delaylog.broker.drills.kinds import DRILLS, DrillError
-from delaylog.broker.drills.load import Load
-from delaylog.broker.drills.readiness import ReadinessWatch, unseen_outages
-from delaylog.broker.drills.report import result_object
+from delaylog.broker.drills.load import Load, Route
+from delaylog.broker.drills.node_watch import ReadinessWatch, unseen_outages
 from delaylog.broker.drills.rounds import Fault, Stage
 from delaylog.broker.drills.timeline import wall_ms
 from delaylog.broker.drills.trio import Trio
+from delaylog.broker.drills.verdict import Limits, judge, result_object
 from delaylog.broker.history import HistoryRecorder
 
 Progress = Callable[[str, int, int], None]

@@ -20,8 +20,7 @@ from typing import Any, Final
 import aiohttp
 
 from delaylog.broker.drills.kinds import DrillError
-from delaylog.client.child_broker import BrokerStartError, ChildBroker
-from delaylog.client.free_ports import free_ports
+from delaylog.client.child_broker import BrokerStartError, ChildBroker, free_ports
 
 NODES: Final = (1, 2, 3)
 LOOPBACK: Final = "127.0.0.1"

@@ -11,12 +11,12 @@ from random import SystemRandom
 
 import orjson
 
-from delaylog.broker.cli.failing import DONE, WRONG, UsageError
+from delaylog.broker.cli.failures import DONE, WRONG, UsageError
 from delaylog.broker.cli.parser import add_examples, add_json, complete_folders
 from delaylog.broker.cli.progress import Progress
 from delaylog.broker.drills.kinds import DRILLS
-from delaylog.broker.drills.report import result_text
 from delaylog.broker.drills.run import prepare, run_drill
+from delaylog.broker.drills.verdict import result_text
 
 
 def drill_arguments(parser: argparse.ArgumentParser) -> None:

@@ -1,6 +1,6 @@
 """AsyncEmbeddedBroker: the embedded broker for event loops, with the methods of `AsyncClient`.
 
-The node has a thread of its own, as for the broker for threads. So both work with a manual clock,
+The node has a thread of its own, as in `EmbeddedBroker`. So both work with a manual clock,
 and the program's loop goes on while a call decides or waits.
 """
 
@@ -15,8 +15,7 @@ from typing import Any, Final, TypeVar, Unpack
 
 from delaylog.broker.embedded.async_broker_calls import AsyncBrokerCalls
 from delaylog.broker.embedded.clocks import ManualClock
-from delaylog.broker.embedded.machine import in_thread
-from delaylog.broker.embedded.node import Steps
+from delaylog.broker.embedded.node import Steps, in_thread
 from delaylog.broker.embedded.opened import ClockT, Opened
 from delaylog.broker.embedded.sendings import EmbeddedSending
 from delaylog.client._async.workers.ports import async_queue_ports
@@ -24,7 +23,7 @@ from delaylog.client._async.workers.worker import AsyncWorker
 from delaylog.client.errors import SendFailed
 from delaylog.client.keywords import OneSendKeywords, QueuedSendKeywords, TimeLimit
 from delaylog.client.models import Sent
-from delaylog.client.wire.durations import limit_of, split_limit
+from delaylog.client.wire.times import limit_of, split_limit
 
 T = TypeVar("T")
 PENDING_MAX: Final = 10_000
@@ -142,7 +141,8 @@ class AsyncEmbeddedBroker(AsyncBrokerCalls[ClockT]):
         async with asyncio.timeout(limit_of("flush", limits)):
             while self._sends:
                 await asyncio.wait([sending.task for sending in self._sends])
-                await asyncio.sleep(0)
+            # Failures are noted a turn of the loop after their sends have ended.
+            await asyncio.sleep(0)
         failures, self._failures = self._failures, []
         if failures:
             raise SendFailed(failures)

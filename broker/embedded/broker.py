@@ -19,7 +19,7 @@ from delaylog.client._sync.workers.ports import queue_ports
 from delaylog.client._sync.workers.worker import ThreadWorker
 from delaylog.client.keywords import OneSendKeywords, QueuedSendKeywords, TimeLimit
 from delaylog.client.models import Sent
-from delaylog.client.wire.durations import limit_of
+from delaylog.client.wire.times import limit_of
 
 T = TypeVar("T")
 

@@ -24,16 +24,15 @@ from delaylog.client._sync.surface import QueueClient
 from delaylog.client.calls.call import Call
 from delaylog.client.calls.messages import BulkSendKeywords
 from delaylog.client.errors import ClientError, IdInUse
-from delaylog.client.holding import HANDLED, noted
+from delaylog.client.handlers import HANDLED, noted
 from delaylog.client.keywords import ManySendKeywords, ReceiveKeywords
 from delaylog.client.message import MessageBatch
 from delaylog.client.models import NewMessage, Sent, Settled
-from delaylog.client.sending.row import Row
-from delaylog.client.shards.receiving import HowMuch, Wanted
-from delaylog.client.shards.settling import ToSettle, Verb
+from delaylog.client.sending.batch import Row
+from delaylog.client.shards.receives import HowMuch, Wanted
+from delaylog.client.shards.settlements import ToSettle, Verb
 from delaylog.client.shards.sharding import ByKey, Shard, Topology
-from delaylog.client.wire.bulk import Texts
-from delaylog.client.wire.bulk_answers import SendAnswer
+from delaylog.client.wire.bulk import SendAnswer, Texts
 
 T = TypeVar("T")
 
@@ -154,7 +153,7 @@ class BrokerCalls(QueueClient, Generic[ClockT]):
     def receive(self, topic: str, **asked: Unpack[ReceiveKeywords]) -> list[Message]:
         """Lease up to `max` ready messages, all under one lease.
 
-        It waits up to `wait_ms` of real time for a message; a manual clock that advances by as much
+        It waits up to `wait` of real time for a message; a manual clock that advances by as much
         ends the wait too. A cancelled call keeps no messages: those that it had leased are given
         back.
         """

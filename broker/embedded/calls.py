@@ -1,35 +1,37 @@
-"""Sends, receives and settles of an embedded broker, as coroutines that run on the node's thread.
+"""Calls of an embedded broker, as coroutines that run on the node's thread, without a socket.
 
-Names, arguments and results are those of `Client`. Arguments are checked by the code of clients and
-of servers; the caller's columns are passed on to the engine, without a request in between. All
-other calls go to the handlers of the API (`carrying`).
+Names, arguments and results of sends, receives and settles are those of `Client`. Arguments are
+checked by the code of clients and of servers; the caller's columns are passed on to the engine,
+without a request in between. All other calls are a `Call`: a method, a path and a body. They go to
+the handlers of `broker/calls` that HTTP uses too, so an embedded broker checks and answers as a
+server does.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, TypeVar, Unpack
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, TypeVar, Unpack
 
 import numpy as np
 
+from delaylog.broker.calls.answers import Answer, Problem
+from delaylog.broker.calls.context import JSON, BufferedContext
 from delaylog.broker.calls.forms.deliveries import COLUMNS, NOTHING, bulk_fields
-from delaylog.broker.calls.handlers.batch_sends import RESULT_NAMES
-from delaylog.broker.calls.problems import Problem
+from delaylog.broker.calls.handlers.messages import RESULT_NAMES
+from delaylog.broker.calls.routes import resolve
 from delaylog.broker.calls.shapes import ReceiveCall, parse_receive
+from delaylog.broker.calls.turn.askers import batch_of, frames
 from delaylog.broker.calls.turn.long_poll import long_poll
 from delaylog.broker.calls.turn.settles import outcomes
-from delaylog.broker.calls.turn.single_sends import batch_of, frames
 from delaylog.broker.calls.turn.writes import Settling, send_batch, send_parts
-from delaylog.broker.embedded.carrying import carry
 from delaylog.broker.embedded.node import EmbeddedNode, Steps
 from delaylog.broker.embedded.opened import Face
-from delaylog.broker.engine.deliver.settling import Receipts
+from delaylog.broker.engine.deliver.settlements import Receipts
 from delaylog.broker.engine.errors import BadRequestError
 from delaylog.broker.engine.model import SendResult
-from delaylog.broker.engine.send.sending import check_batch
-from delaylog.client.calls.call import Call
-from delaylog.client.calls.places import Places
+from delaylog.broker.engine.send.sends import check_batch
+from delaylog.client.calls.call import Call, Places
 from delaylog.client.hooks import headers_with, overridden
 from delaylog.client.keywords import (
     ManySendKeywords,
@@ -39,7 +41,7 @@ from delaylog.client.keywords import (
 )
 from delaylog.client.message import MessageBatch
 from delaylog.client.models import NewMessage, Sent, Settled
-from delaylog.client.sending.row import (
+from delaylog.client.sending.batch import (
     Row,
     check_several,
     checked_row,
@@ -47,20 +49,70 @@ from delaylog.client.sending.row import (
     merge_of,
     row_of,
 )
-from delaylog.client.shards.receiving import HowMuch, Wanted
-from delaylog.client.shards.settling import Share, ToSettle, Verb, joined, shares_of
-from delaylog.client.wire.bulk import Texts, encode_send, or_now
-from delaylog.client.wire.bulk_answers import SendAnswer, received
+from delaylog.client.shards.receives import HowMuch, Wanted, process_name
+from delaylog.client.shards.settlements import Share, ToSettle, Verb, joined, shares_of
+from delaylog.client.wire.bulk import (
+    SendAnswer,
+    Texts,
+    all_of,
+    column_of,
+    encode_send,
+    or_now,
+    received,
+)
 from delaylog.client.wire.checks import check_topic
-from delaylog.client.wire.columns import all_of, column_of
-from delaylog.client.wire.durations import limit_of, split_limit
-from delaylog.client.wire.process_name import process_name
+from delaylog.client.wire.times import limit_of, split_limit
 from delaylog.contract.calls.shapes import BACK_MS, EXTEND_MS, REASON
+from delaylog.contract.calls.table import OF_ACCESS
+from delaylog.contract.calls.targets import OF_TARGETS
 from delaylog.contract.message_fields import DELAY_MS
 from delaylog.contract.times import delay_fault
 from delaylog.storage.layout import ref_to_id
-from delaylog.storage.messages.batch import decode_send
-from delaylog.storage.messages.singles import Single
+from delaylog.storage.messages.batch import Single, decode_send
+
+# ------------------------------------------------------------------------ calls of the handlers
+
+OF_SERVERS: Final = frozenset(
+    {*(call.name for call in (*OF_ACCESS, *OF_TARGETS)), "listAllTargets", "reload", "stream"}
+)
+"""Calls that only a broker with other callers than its own program can answer, or that pushes."""
+Decoded = TypeVar("Decoded")
+
+
+async def carry(node: EmbeddedNode, call: Call[Decoded]) -> Decoded:
+    """Run a call. Raises Problem, or the errors of the engine and of storage."""
+    headers = {
+        **call.headers,
+        "Content-Type": call.form.content_type or JSON,
+        "Accept": call.form.accept or JSON,
+    }
+    answered = await answer_to(node, call.method, call.path, headers, call.body or b"")
+    return call.decoded(answered.body)
+
+
+async def answer_to(
+    node: EmbeddedNode, method: str, path_qs: str, headers: Mapping[str, str], body: bytes
+) -> Answer:
+    """The answer to a request for a path with its query. Raises as `carry` does."""
+    path, _, query = path_qs.partition("?")
+    route = resolve(path, method, node.engine.state.topics)
+    if route.call.name in OF_SERVERS:
+        raise Problem(
+            "unknown",
+            "an embedded broker has no principals, no streams and no files to read again, and "
+            "pushes nothing",
+        )
+    ctx = BufferedContext(node, headers, query, body)
+    ctx.about(route.call, route.topic_key, route.params)
+    ctx.reads = route.call.reads
+    if query and not route.call.query:
+        ctx.query_values()
+    answered = await route.handler(ctx)
+    assert isinstance(answered, Answer), "no client of an embedded broker asks for a stream"
+    return answered
+
+
+# ------------------------------------------------------------------ sends, receives and settles
 
 T = TypeVar("T")
 

@@ -12,12 +12,14 @@ import threading
 from datetime import UTC, datetime, timedelta
 from typing import Final, Protocol
 
+from delaylog.broker.engine.limits import Limits
 from delaylog.broker.host.clock import BrokerClock
+from delaylog.storage.layout import DUE_MS_MAX
 
 START_MS: Final = 1_767_225_600_000
 """Default start of a manual clock: the beginning of 2026 (UTC)."""
-_MS_MAX: Final = 253_402_300_799_000
-"""The end of the year 9999, which is the greatest `datetime`."""
+_MS_MAX: Final = DUE_MS_MAX - Limits().horizon_ms
+"""In 2079: by a later clock messages could be due after the last hour that a log can name."""
 _TAKEN: Final = "advance takes a timedelta, or numbers: days=, hours=, minutes=, seconds=, ms="
 
 
@@ -142,7 +144,7 @@ class ManualClock:
                 f"{target_ms} ms"
             )
         if target_ms > _MS_MAX:
-            raise ValueError(f"{target_ms} ms is after the year 9999")
+            raise ValueError(f"{target_ms} ms is after {_MS_MAX}, in 2079: clocks end there")
         while (stop_ms := self._next_stop_ms()) is not None and stop_ms <= target_ms:
             assert stop_ms > self._now_ms, "a broker has done everything that was due"
             self._set(stop_ms)
@@ -164,7 +166,7 @@ def moment_ms(moment: int | datetime) -> int:
     if isinstance(moment, datetime):
         if moment.tzinfo is None:
             raise ValueError(f"{moment!r} has no time zone: give it one, such as datetime.UTC")
-        return (moment - datetime.fromtimestamp(0, UTC)) // timedelta(milliseconds=1)
+        moment = (moment - datetime.fromtimestamp(0, UTC)) // timedelta(milliseconds=1)
     if not isinstance(moment, int) or isinstance(moment, bool):
         raise TypeError(f"a time is an integer of ms since 1970, or a datetime, not {moment!r}")
     if not 0 <= moment <= _MS_MAX:

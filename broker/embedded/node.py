@@ -4,6 +4,15 @@ Program threads and event loops hand their calls over to that thread and wait fo
 wall clock the node goes on between calls, as in a server. With a manual clock its workers run at
 once (`InlineMachine`), and a call is answered when nothing is due any more: so a test finds
 everything done that its calls and its moves of the clock have caused.
+
+The loop waits for timers and for other threads, not for sockets. Its thread is woken by a lock,
+which takes a third of the time of a pipe. Its time can be moved ahead, so that timers follow a
+clock that the program moves. The threads of the machine work until the process has ended: the pools
+of `concurrent.futures` and of asyncio refuse work once the main thread has ended, but the other
+threads of a program and its `atexit` handlers still call the broker then, and close it.
+
+No folder is opened twice in a process, and a forked child uses none: it has the parent's memory but
+none of its threads, and two processes that write one folder would damage it.
 """
 
 from __future__ import annotations
@@ -13,28 +22,186 @@ import contextvars
 import logging
 import os
 import threading
-from collections.abc import Callable, Coroutine
+import weakref
+from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import Executor, Future
 from contextlib import suppress
 from functools import partial
+from queue import SimpleQueue
+from time import monotonic
 from typing import Any, Final, TypeAlias, TypeVar
 
-from delaylog.broker.calls.problems import Problem, document_of, problem_of
+from delaylog.broker.calls.answers import Problem, document_of, problem_of
 from delaylog.broker.calls.serving_node import ServingNode
 from delaylog.broker.embedded.clocks import ManualClock, WallClock
-from delaylog.broker.embedded.closed import ClosedError, why_closed
-from delaylog.broker.embedded.in_process import register
-from delaylog.broker.embedded.machine import EMBEDDED
-from delaylog.broker.embedded.thread_loop import ThreadLoop
 from delaylog.broker.engine.engine import Engine
 from delaylog.broker.engine.errors import EngineError
 from delaylog.broker.host.clock import Clock
-from delaylog.broker.host.commits.position_waiters import finish
-from delaylog.broker.host.machine import InlineMachine
+from delaylog.broker.host.log_commits import finish
+from delaylog.broker.host.machine import InlineMachine, Machine, RealMachine
 from delaylog.broker.host.system.folder_lock import retention_suspended
-from delaylog.client.errors import ApiError, api_error
+from delaylog.client.errors import ApiError, ClientClosed, api_error
 from delaylog.storage.errors import DISTRUSTED
 
+# -------------------------------------------------------------------- closed and failed brokers
+
+
+class ClosedError(ClientClosed):
+    """The broker was closed, or has failed: open its folder again."""
+
+
+def why_closed(failure: BaseException | None, *, forked: bool) -> ClosedError:
+    """The error of calls on a broker that has failed by `failure`, or was closed."""
+    if forked:
+        return ClosedError(
+            "this broker belongs to the process that opened it, and this process was forked from "
+            "that one: use it there, or run `delaylog serve` on the folder and a Client in both"
+        )
+    if failure is None:
+        return ClosedError("this broker is closed: open its folder again")
+    error = ClosedError(f"this broker has failed: {failure}; check the disk")
+    error.__cause__ = failure
+    return error
+
+
+# -------------------------------------------------------------------- the nodes of this process
+
+
+_nodes: weakref.WeakSet[NodeThread] = weakref.WeakSet()
+
+
+def register(node: NodeThread) -> None:
+    """Register a node that has opened a folder."""
+    _nodes.add(node)
+
+
+def is_open_here(folder: str) -> bool:
+    """Whether a broker of this process uses the folder, until its close has ended."""
+    return any(_same(node.engine.folder, folder) for node in list(_nodes) if not node.ended)
+
+
+def _same(one: str, other: str) -> bool:
+    """Whether two paths name the same folder; a removed folder is not the same as any other."""
+    try:
+        return os.path.samefile(one, other)
+    except FileNotFoundError:
+        return False
+
+
+def _in_forked_child() -> None:
+    for node in list(_nodes):
+        node.begin_forked()
+
+
+os.register_at_fork(after_in_child=_in_forked_child)
+
+
+# -------------------------------------------------------------------------------------- threads
+
 T = TypeVar("T")
+Job: TypeAlias = tuple[Future[Any], Callable[[], Any]]
+
+
+class Worker(Executor):
+    """One daemon thread. It is started at once: later the process may start no more threads."""
+
+    def __init__(self, name: str) -> None:
+        self._jobs: SimpleQueue[Job | None] = SimpleQueue()
+        self._shut = False
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
+        """Run a call after the earlier ones. Raises RuntimeError after `shutdown`."""
+        if self._shut:
+            raise RuntimeError("this thread was shut down")
+        future: Future[T] = Future()
+        self._jobs.put((future, partial(fn, *args, **kwargs)))
+        return future
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: ARG002
+        """End the thread after the calls that were submitted."""
+        self._shut = True
+        self._jobs.put(None)
+        if wait:
+            self._thread.join()
+
+    def _run(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            _do(*job)
+            # What it refers to is freed now, and not with the next job.
+            del job
+
+
+def _do(future: Future[Any], call: Callable[[], Any]) -> None:
+    if future.set_running_or_notify_cancel():
+        try:
+            future.set_result(call())
+        except BaseException as error:
+            future.set_exception(error)
+
+
+async def in_thread(call: Callable[[], T]) -> T:
+    """Run a blocking call on a thread of its own. After a cancel a call that runs goes on."""
+    worker = Worker("delaylog-call")
+    try:
+        return await asyncio.wrap_future(worker.submit(call))
+    finally:
+        worker.shutdown(wait=False)
+
+
+class EmbeddedMachine(RealMachine):
+    """The machine of this process, without pools."""
+
+    async def in_thread(self, call: Callable[[], T]) -> T:
+        """Run a blocking call on a thread."""
+        return await in_thread(call)
+
+    def worker(self, name: str) -> Executor:
+        """A thread with this name that runs calls one at a time."""
+        return Worker(name)
+
+
+EMBEDDED: Final[Machine] = EmbeddedMachine()
+
+
+# ------------------------------------------------------------------------------- the event loop
+
+
+class ThreadLoop(asyncio.BaseEventLoop):
+    """An event loop without a selector."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._selector = self
+        self._woken = threading.Lock()
+        self._woken.acquire()
+        self.ahead_s = 0.0
+        """How far its time is ahead of the monotonic clock."""
+        self.on_idle: Callable[[], bool] = lambda: False
+        """Called when nothing is ready and no timer is due; returns whether to look again."""
+
+    def time(self) -> float:
+        """Seconds of the monotonic clock, plus what the program has moved."""
+        return monotonic() + self.ahead_s
+
+    def select(self, timeout: float | None) -> Sequence[Any]:
+        """Wait until another thread calls, for at most `timeout` seconds (None = for ever)."""
+        if (timeout is None or timeout > 0) and not self.on_idle():
+            self._woken.acquire(timeout=-1 if timeout is None else timeout)
+        return ()
+
+    def _process_events(self, events: Sequence[Any]) -> None:
+        """There are no events of sockets."""
+
+    def _write_to_self(self) -> None:
+        # Several calls may wake it before it wakes.
+        with suppress(RuntimeError):
+            self._woken.release()
+
+
+# ------------------------------------------------------------------------------------- the node
+
 Steps: TypeAlias = Coroutine[Any, Any, T]
 """A call, which runs on the node's thread."""
 

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from delaylog.broker.embedded.clocks import ManualClock
-from delaylog.broker.embedded.closed import ClosedError
-from delaylog.broker.embedded.node import NodeThread
+from delaylog.broker.embedded.node import ClosedError, NodeThread
 from delaylog.broker.host.clock import Clock
 from delaylog.client.codec import Codec
 from delaylog.client.hooks import Hooks
@@ -29,7 +28,7 @@ class Face:
 
 
 class Opened(Generic[ClockT]):
-    """An open data folder: created by `opening`, used by a broker."""
+    """An open data folder: created by `open_folder`, used by a broker."""
 
     def __init__(self, thread: NodeThread, clock: ClockT, face: Face) -> None:
         """`thread` runs already."""

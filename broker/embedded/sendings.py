@@ -15,7 +15,7 @@ from delaylog.broker.embedded.calls import EmbeddedCalls
 from delaylog.broker.embedded.node import NodeThread
 from delaylog.client.errors import ApiError, SendFailed
 from delaylog.client.models import Sent
-from delaylog.client.wire.durations import seconds_of
+from delaylog.client.wire.times import duration_s
 
 FAILURES_KEPT: Final = 1_000
 """Unread failures that are kept; later ones are only counted."""
@@ -47,9 +47,9 @@ class SoonSending:
         self.looked = True
         return self._outcome if isinstance(self._outcome, ApiError) else None
 
-    def result(self, timeout_s: float | None = None, *, timeout: timedelta | None = None) -> Sent:
+    def result(self, timeout: timedelta | None = None) -> Sent:
         """Wait for the result. Raises the refusal, or TimeoutError; the send then goes on."""
-        timeout_s = seconds_of("timeout", timeout, timeout_s, or_zero=True)
+        timeout_s = duration_s("timeout", timeout, or_zero=True)
         self.looked = True
         if isinstance(self._outcome, ApiError):
             # Several threads may raise it, each with another traceback.

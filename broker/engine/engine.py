@@ -2,22 +2,28 @@
 
 A call decides and appends its frame at once. It returns what to answer, and the log position that
 must be committed before the answer goes out. The host writes and syncs the log, reports `commit`,
-calls `run_due` when `next_wake_ms` says so, and runs background work (`Work`) in slices.
+calls `run_due` when `next_wake_ms` says so, and runs background work (`Work`) in slices. It gives
+every engine a `Setup`, and a cluster member's engine also a `Membership`.
+
+The tick file stores how far dispatch has got, and how far the log is durable. In a cluster,
+replication writes the tick. The durable end of this node's log is written here as well, since a
+long time may pass without a tick, and recovery takes log behind the recorded durable end for a torn
+tail. A full disk may refuse the first write of a slot; a lost slot only proves less.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from random import Random
 
-from delaylog.broker.engine.apply.clock_steps import jump_ahead, set_back
-from delaylog.broker.engine.apply.replay import follow, replay
+from delaylog.broker.engine.apply.frames import follow, jump_ahead, replay, set_back
 from delaylog.broker.engine.deliver.claims import expire_claims, left_over, settle_left_over
+from delaylog.broker.engine.deliver.dispatcher import Dispatcher
 from delaylog.broker.engine.deliver.expiry import end_due
 from delaylog.broker.engine.deliver.ready_again import wake_rate_limited
-from delaylog.broker.engine.deliver.settling import expire_leases
-from delaylog.broker.engine.dispatch.dispatching import Dispatcher
-from delaylog.broker.engine.dispatch.tick_file import tick_is_written, write_durable_end, write_tick
+from delaylog.broker.engine.deliver.settlements import expire_leases
 from delaylog.broker.engine.hold import (
     Hold,
     Order,
@@ -34,35 +40,110 @@ from delaylog.broker.engine.keyspace.keyspace_files import (
     load_keyspace,
     refuse_without_part,
 )
-from delaylog.broker.engine.keyspace.keyspace_log import log_keyspace
 from delaylog.broker.engine.keyspace.keyspace_part import keyspace_part
-from delaylog.broker.engine.membership import Membership
+from delaylog.broker.engine.keyspace.keyspace_snapshots import SnapshotRunner, log_keyspace
+from delaylog.broker.engine.limits import Limits
 from delaylog.broker.engine.model import DEFAULT_NAMESPACE, Topic
-from delaylog.broker.engine.schedules.firing import ScheduleRunner
-from delaylog.broker.engine.schedules.recall import recall_missed
-from delaylog.broker.engine.setup import Setup
+from delaylog.broker.engine.schedules.runner import ScheduleRunner, recall_missed
 from delaylog.broker.engine.state import EngineState, Files
 from delaylog.broker.engine.topics.commands import get_or_make_topic, put_topic
 from delaylog.broker.engine.topics.idle import look_after_groups, retire_unused
 from delaylog.broker.engine.topics.settings import TopicSettings
 from delaylog.broker.engine.transactions.commands import end_overdue
-from delaylog.broker.engine.transactions.publishing import Publisher
+from delaylog.broker.engine.transactions.publisher import Publisher
 from delaylog.broker.engine.upkeep.checkpoints import Upkeep
 from delaylog.broker.engine.upkeep.compaction import Compactor
 from delaylog.broker.engine.upkeep.housekeeping import Housekeeping
-from delaylog.broker.engine.upkeep.restoring import restore_checkpoint
+from delaylog.broker.engine.upkeep.saved_state import restore_checkpoint
+from delaylog.storage.checkpoint import Checkpoint, load_newest
+from delaylog.storage.errors import DiskFullError
 from delaylog.storage.files.file_system import FileSystem, parent_of
-from delaylog.storage.files.reserved_files import ReservedFileSystem
-from delaylog.storage.files.space_reserve import RESERVE, SpaceReserve
-from delaylog.storage.folder.checkpoint import Checkpoint, load_newest
+from delaylog.storage.files.space_reserve import RESERVE, ReservedFileSystem, SpaceReserve
+from delaylog.storage.hours.hour_folders import OPEN_HOURS_MAX
 from delaylog.storage.hours.hour_store import HourStore
-from delaylog.storage.ids.id_index import IdIndex
-from delaylog.storage.log.levels import KNOWN_LEVEL
+from delaylog.storage.log.frames import KNOWN_LEVEL, Tick
 from delaylog.storage.log.physical_log import PhysicalLog
-from delaylog.storage.log.tick_slots import TickSlots
-from delaylog.storage.texts.text_index import TextIndex
+from delaylog.storage.log.tick_slots import TickRecord, TickSlots
+from delaylog.storage.runs.id_index import IdIndex
+from delaylog.storage.runs.text_index import TextIndex
 from delaylog.storage.work import Work
 from delaylog.wheel import TimingWheel
+
+# -------------------------------------------------------------------------------- the tick file
+
+
+def tick_is_written(state: EngineState, ticks: TickSlots) -> bool:
+    """Whether the file already has this tick and this durable end."""
+    newest = ticks.newest
+    return (
+        newest is not None
+        and newest.tick == state.tick
+        and newest.durable_end == state.log.durable_position
+    )
+
+
+def write_tick(state: EngineState, ticks: TickSlots, now_ms: int) -> None:
+    """Write the tick and the durable end into the older slot (not synced)."""
+    record = TickRecord(state.epoch, state.tick, state.log.durable_position, now_ms)
+    with suppress(DiskFullError):
+        ticks.write(record)
+
+
+def write_durable_end(state: EngineState, ticks: TickSlots) -> None:
+    """Write the durable end; the tick stays as replication wrote it."""
+    newest = ticks.newest or TickRecord(0, Tick(), 0, 0)
+    durable = state.log.durable_position
+    if newest.durable_end != durable:
+        with suppress(DiskFullError):
+            ticks.write(replace(newest, durable_end=durable))
+
+
+# ----------------------------------------------------------------------- what replication gives
+
+
+@dataclass(frozen=True)
+class Membership:
+    """What an engine shares with replication, which outlives the engine."""
+
+    log: PhysicalLog
+    """The log, which is recovered already: replication needs more of it than a checkpoint does."""
+    ticks: TickSlots
+    committed: Callable[[], int]
+    """The commit position; see `EngineState`."""
+    drop_log: Callable[[int], int]
+    """Removes log below a position, as far as no other node needs it."""
+    may_append: Callable[[], bool] = lambda: True
+    """Whether a leader accepts changes now; see `EngineState`."""
+
+
+# -------------------------------------------------------------------------- what the host gives
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """Arguments of an engine that do not depend on its folder."""
+
+    random: Random
+    limits: Limits = field(default_factory=Limits)
+    open_hours_max: int = OPEN_HOURS_MAX
+    """Hours whose files stay open: five descriptors each."""
+    progress: Callable[[str], None] = lambda text: None
+    """Called with a line about each step of a start."""
+    working: Callable[[str, int, int], None] = lambda what, done, total: None
+    """Called with (what, done, total) during long steps of a start."""
+    make_snapshot: SnapshotRunner | None = None
+    """Makes snapshots of the keyspace; a served broker does it in a child process."""
+    check: Callable[[EngineState], None] = lambda state: None
+    """Called with the state of the folder before the engine changes it. May refuse the folder by an
+    error.
+    """
+    hold: bool | None = None
+    """Hold the broker from this start on (True), or release it (False)."""
+    archive_hold: bool = False
+    """Whether ended hours are kept until the archive releases them."""
+
+
+# ----------------------------------------------------------------------------------- the engine
 
 
 class Engine:

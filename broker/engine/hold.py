@@ -20,8 +20,7 @@ import msgpack
 from delaylog.broker.engine.errors import HeldError
 from delaylog.broker.engine.late.timeline import EVERYWHERE
 from delaylog.storage.errors import CorruptionError
-from delaylog.storage.files.file_system import FileSystem, parent_of
-from delaylog.storage.files.whole_files import read_file, replace_file
+from delaylog.storage.files.file_system import FileSystem, parent_of, read_file, replace_file
 from delaylog.storage.layout import HELD_MAGIC, FrameKind, open_file, seal_file
 
 if TYPE_CHECKING:

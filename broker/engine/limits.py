@@ -7,12 +7,15 @@ beside the code that uses them.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from datetime import UTC, datetime
 from typing import Final
 
+from delaylog.contract.members import ms_in_words
+from delaylog.storage.layout import DUE_MS_MAX
 from delaylog.storage.log.sizes import PAYLOAD_BYTES_MAX
 
 HORIZON_MS_MAX: Final = 50 * 366 * 86_400_000
-"""Upper bound of `horizon_ms`: the hours of a ref end in the year 2089 (storage/layout.py)."""
+"""Upper bound of `horizon_ms`: due times end in 2089 (`DUE_MS_MAX`), see `Limits.clock_fault`."""
 NUMBER_MAX: Final = 1 << 53
 """Upper bound of every limit: JSON numbers are exact up to here."""
 
@@ -54,6 +57,20 @@ class Limits:
     """Topics with their own metrics, and four times as many groups; others are `topic="other"`."""
     connections_max: int = 20_000
     """HTTP and Redis clients, at most half of the descriptors; beyond it 503, then closed."""
+
+    def clock_fault(self, now_ms: int) -> str | None:
+        """Why a clock is too late; None if it is not.
+
+        By a later clock a due time within the horizon could pass `DUE_MS_MAX`.
+        """
+        last_ms = DUE_MS_MAX - self.horizon_ms
+        if now_ms <= last_ms:
+            return None
+        shown, last = (datetime.fromtimestamp(ms // 1_000, UTC).date() for ms in (now_ms, last_ms))
+        return (
+            f"the clock shows {shown}, and must not pass {last} with a horizon of "
+            f"{ms_in_words(self.horizon_ms)}: set it, or lower horizon_ms"
+        )
 
     def __post_init__(self) -> None:
         """Raises ValueError."""

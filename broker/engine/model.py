@@ -12,12 +12,10 @@ import numpy.typing as npt
 from delaylog.broker.engine.ready.expiries import SHARED
 from delaylog.broker.engine.ready.ready_queues import ReadyOrder
 from delaylog.broker.engine.topics.groups import DEFAULT_GROUP, Group
-from delaylog.broker.engine.topics.rate_meter import RateMeter
+from delaylog.broker.engine.topics.rates import RateMeter, TokenBucket
 from delaylog.broker.engine.topics.settings import TopicSettings
-from delaylog.broker.engine.topics.token_bucket import TokenBucket
-from delaylog.storage.columns.questions import some
-from delaylog.storage.columns.whole_rows import take_rows
-from delaylog.storage.hours.few_refs import FoundRow
+from delaylog.storage.columns import some, take_rows
+from delaylog.storage.hours.hour_store import FoundRow
 from delaylog.storage.layout import (
     INDEX_ENTRY,
     STATE_ENTRY,

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from heapq import heappop, heappush
 from typing import Any, Final, Generic, TypeVar
 
-from delaylog.storage.columns.packing import PackedList
+from delaylog.storage.checkpoint import PackedList
 from delaylog.storage.work import Work
 
 SLICE_BYTES: Final = 1 << 14

@@ -4,27 +4,30 @@ A frame is applied the moment it is appended, so every decision sees the frames 
 leaves the engine waits until the frame is committed: answers, rows for the wheel (`Exposure`) and
 writes to the hours' files. A node that loses leadership with uncommitted frames therefore discards
 this object and recovers another one from disk.
+
+`whole` marks the functions that apply frames. If one of them raises, its frame is in the log and
+the state is changed in part. The engine then takes no more frames and no checkpoint, and its host
+ends the process: a restart applies the log to an intact state.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
+from functools import wraps
 from random import Random
-from typing import Any, Final, NamedTuple
+from typing import Any, Concatenate, Final, NamedTuple, ParamSpec, TypeVar
 
 import numpy as np
 
-from delaylog.broker.engine.access.table import AccessTable
+from delaylog.broker.engine.access.principals import AccessTable
 from delaylog.broker.engine.deliver.claim_table import ClaimTable
+from delaylog.broker.engine.deliver.failures import FailureTable
 from delaylog.broker.engine.deliver.leases import LeaseTable
 from delaylog.broker.engine.errors import NO_LONGER_LEADS, ConflictError, NotLeadingError
-from delaylog.broker.engine.failures.failure_table import FailureTable
 from delaylog.broker.engine.hold import Holding
 from delaylog.broker.engine.jobs.job_table import JobTable
-from delaylog.broker.engine.keyspace.keyspace_base import KeyspaceBase
-from delaylog.broker.engine.keyspace.keyspace_part import keyspace_part
-from delaylog.broker.engine.keyspace.keyspace_pieces import Pieces
+from delaylog.broker.engine.keyspace.keyspace_part import KeyspaceBase, Pieces, keyspace_part
 from delaylog.broker.engine.late.timeline import Timeline
 from delaylog.broker.engine.limits import Limits
 from delaylog.broker.engine.model import NO_TOPIC, Activity, Topic
@@ -33,20 +36,15 @@ from delaylog.broker.engine.ready.expiries import Expiries
 from delaylog.broker.engine.schedules.table import ScheduleTable
 from delaylog.broker.engine.send.producers import ProducerTable
 from delaylog.broker.engine.topics.groups import DEFAULT_GROUP, DEFAULT_NAME, Group
-from delaylog.broker.engine.topics.marks import Marks
-from delaylog.broker.engine.topics.series import Series
+from delaylog.broker.engine.topics.packed_topics import PackedTopics
+from delaylog.broker.engine.topics.registry import Marks, Series, TopicNames
 from delaylog.broker.engine.topics.settings import TopicSettings
-from delaylog.broker.engine.topics.topic_names import TopicNames
-from delaylog.broker.engine.topics.topic_packing import PackedTopics
-from delaylog.broker.engine.transactions.staged import StagedParts
-from delaylog.broker.engine.transactions.table import TransactionTable
+from delaylog.broker.engine.transactions.table import StagedParts, TransactionTable
 from delaylog.broker.engine.watch.taps import Taps
 from delaylog.storage.files.file_system import FileSystem
 from delaylog.storage.files.scratch_queue import ScratchQueues
 from delaylog.storage.hours.hot_seconds import HOT_BYTES_MAX, HotSeconds
 from delaylog.storage.hours.hour_store import HourStore
-from delaylog.storage.ids.id_hash import IdHash
-from delaylog.storage.ids.id_index import IdIndex
 from delaylog.storage.layout import (
     EPOCH_NODE_BITS,
     HOUR_SECONDS,
@@ -57,11 +55,12 @@ from delaylog.storage.layout import (
     Int64Array,
     RowArray,
 )
-from delaylog.storage.log.frames import Tick
-from delaylog.storage.log.levels import FIRST_LEVEL, check_level, decode_level, encode_level
+from delaylog.storage.log.frames import FIRST_LEVEL, Tick, check_level, decode_level, encode_level
 from delaylog.storage.log.physical_log import PhysicalLog
 from delaylog.storage.messages.batch import Block
-from delaylog.storage.texts.text_index import TextIndex
+from delaylog.storage.runs.id_hash import IdHash
+from delaylog.storage.runs.id_index import IdIndex
+from delaylog.storage.runs.text_index import TextIndex
 from delaylog.storage.work import Work
 from delaylog.wheel import Entries, Entry, TimingWheel
 
@@ -198,7 +197,7 @@ class EngineState:
         self.keyspace_pieces = Pieces()
         """Pieces of effects whose last piece is still to come; empty while this node leads."""
         self.level = 0
-        """See storage/log/levels.py; 0 = the log has no LEVEL frame yet."""
+        """See storage/log/frames.py; 0 = the log has no LEVEL frame yet."""
         self.holding = Holding()
         self.epoch = 0
         """The epoch of frames appended now, with the node's index, as frames carry it."""
@@ -487,3 +486,25 @@ def _dismantled(state: EngineState) -> Work:
     """Free the tables whose entries refer to each other."""
     yield from state.producers.clear()
     yield from state.leases.clear()
+
+
+# ---------------------------------------------------------------- frames that cannot be applied
+
+_Rest = ParamSpec("_Rest")
+_Result = TypeVar("_Result")
+
+
+def whole(
+    apply: Callable[Concatenate[EngineState, _Rest], _Result],
+) -> Callable[Concatenate[EngineState, _Rest], _Result]:
+    """Note in `state.failure` that `apply` has raised an error."""
+
+    @wraps(apply)
+    def noted(state: EngineState, /, *args: _Rest.args, **kwargs: _Rest.kwargs) -> _Result:
+        try:
+            return apply(state, *args, **kwargs)
+        except Exception as error:
+            state.failure = error
+            raise
+
+    return noted

@@ -7,17 +7,19 @@ takes linear time, except for sorting within one message or one key.
 
 from collections.abc import Iterable
 
-from delaylog.broker.history.answers import check_answers
-from delaylog.broker.history.completeness import check_completeness
-from delaylog.broker.history.duplicates import Duplicates, check_creations, check_duplicates
+from delaylog.broker.history.deliveries import (
+    Duplicates,
+    check_completeness,
+    check_creations,
+    check_duplicates,
+)
 from delaylog.broker.history.events import FOREVER, EventStore
-from delaylog.broker.history.findings import CheckReport, CheckSettings, Findings
 from delaylog.broker.history.keys import KeyBook
-from delaylog.broker.history.life import Context, Life
-from delaylog.broker.history.marks import Marks
+from delaylog.broker.history.life import Context, Life, Marks
 from delaylog.broker.history.model import Call, Item, Mark, ScheduleCall
+from delaylog.broker.history.report import CheckReport, CheckSettings, Findings
 from delaylog.broker.history.schedules import Instants, ScheduleBook
-from delaylog.broker.history.sources import Latenesses, check_sources, check_unsent
+from delaylog.broker.history.sources import Latenesses, check_answers, check_sources, check_unsent
 
 _OUTCOMES = {True: "ok", False: "refused", None: "unknown"}
 

@@ -14,10 +14,16 @@ import orjson
 
 from delaylog.broker.history.checker import HistoryChecker
 from delaylog.broker.history.events import TooManyGroups
-from delaylog.broker.history.findings import BOUND_MS, RULES, CheckReport, CheckSettings
 from delaylog.broker.history.model import HistoryError, read_items
 from delaylog.broker.history.recorder import open_history
-from delaylog.broker.history.report import report_json, report_text
+from delaylog.broker.history.report import (
+    BOUND_MS,
+    RULES,
+    CheckReport,
+    CheckSettings,
+    report_json,
+    report_text,
+)
 from delaylog.broker.history.schedules import Instants
 
 HOLDS, VIOLATED, UNREADABLE = 0, 1, 2

@@ -1,4 +1,10 @@
-"""Rule K, second half: exactly one message for each instant of a schedule.
+"""Rule K: exactly one message for each instant of a schedule.
+
+First it is found what the recorded calls of one schedule allow, and what they demand. An answer
+states `next_ms`: the broker has decided every instant before it. So between two answers about one
+timing the broker's own words say which instants are due a message, whatever its clock did. Where a
+span ends otherwise (a pause, a change, a deletion, a lost answer, the end of the history), the
+clients' clock decides, unless the broker's was stepped.
 
 A message whose id is `schedule@instant` of a recorded schedule is a firing, so no client has sent
 it. Three faults are found: an instant that has no message, one whose message came again after it
@@ -6,14 +12,144 @@ had ended, and a message of no instant. Overlap, catch-up, time to live, runs by
 explain what they may explain, in the broker's favour.
 """
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any, NamedTuple
 
 from delaylog.broker.history.events import ABSENT, FOREVER, Kind
 from delaylog.broker.history.life import Context, GroupLife, Life, applies, by_t1
 from delaylog.broker.history.model import ScheduleCall
-from delaylog.broker.history.schedule_spans import AHEAD_MS, After, Span, spans_of
 from delaylog.broker.history.sources import Latenesses
+
+# -------------------------------------------------------------- what the calls allow and demand
+
+After = Callable[[int], int | None]
+"""The first instant after a time, both in Unix ms; None: there is none."""
+
+AHEAD_MS = 1_000
+"""How long before its due time a firing may become a message, which a later call leaves."""
+
+TIMING = ("cron", "interval_ms", "rrule", "zone", "gap", "fold", "start_ms", "end_ms", "count")
+
+
+class Span(NamedTuple):
+    """A time between two calls. Instants in [owed_ms, owed_until_ms) are due a message."""
+
+    after: After | None
+    """None: a call with an unknown outcome, so any instant may have fired."""
+    first_ms: int
+    last_ms: int
+    """Instants from the first to the last, both included, may have a message."""
+    owed_ms: int = 0
+    owed_until_ms: int = 0
+    answer: Mapping[str, Any] = {}
+    closing: Mapping[str, Any] | None = None
+    """The next answer about the same timing, whose counts tell what overlap has done meanwhile."""
+    began_ms: int = 0
+    ended_ms: int = 0
+    """The calls at both ends, by the clients' clock."""
+
+
+def timing_of(answer: Mapping[str, Any]) -> dict[str, Any]:
+    """The members of the timing in an answer."""
+    return {name: answer[name] for name in TIMING if answer.get(name) is not None}
+
+
+def spans_of(
+    calls: Sequence[ScheduleCall],
+    instants: Callable[[Mapping[str, Any]], After],
+    end_ms: int,
+    context: Context,
+) -> list[Span]:
+    """The spans between the calls of one schedule. `instants` gives the function of a timing."""
+    lines = sorted(calls, key=lambda call: (call.t1, call.t0))
+    stepped = context.marks.clock_stepped(-FOREVER, FOREVER)
+    slack_ms = context.settings.slack_ms
+    caps = _caps(lines, stepped=stepped, slack_ms=slack_ms)
+    out = []
+    for index, call in enumerate(lines):
+        following = lines[index + 1] if index + 1 < len(lines) else None
+        last_ms = FOREVER
+        if following is not None and following.ok and not stepped:
+            last_ms = following.t1 + AHEAD_MS + slack_ms
+        if call.ok is None:
+            out.append(Span(None, -FOREVER if stepped else call.t0 - slack_ms, last_ms))
+            continue
+        answer = _running(call)
+        if answer is None:
+            continue
+        closing = following.answer if following is not None and following.ok else None
+        if closing is not None and timing_of(closing) != timing_of(answer):
+            closing = None
+        # By the clients' clock. A firing is due up to its jitter after its instant.
+        ended_ms = end_ms if following is None else following.t0
+        until_ms = -FOREVER if stepped else ended_ms - slack_ms - answer["jitter_ms"]
+        if closing is not None and closing["state"] == "running":
+            last_ms = FOREVER
+            until_ms = until_ms if closing["next_ms"] is None else closing["next_ms"]
+        elif closing is not None and closing["state"] == "ended":
+            last_ms, until_ms = FOREVER, (closing.get("fired_ms") or 0) + 1
+        # A client may have repeated the call, so the schedule may have fired before the answer. One
+        # that is older than the history has.
+        first_ms = min(answer["next_ms"], (answer.get("fired_ms") or FOREVER))
+        if not stepped:
+            first_ms = min(answer["next_ms"], call.t0 - slack_ms)
+        if index == 0 and (answer["n"] or answer["skipped"]):
+            first_ms = -FOREVER
+        out.append(
+            Span(
+                _after(call, instants),
+                first_ms=first_ms,
+                last_ms=last_ms,
+                owed_ms=answer["next_ms"],
+                owed_until_ms=min(until_ms, caps[index]),
+                answer=answer,
+                closing=closing,
+                began_ms=call.t1,
+                ended_ms=ended_ms,
+            )
+        )
+    return out
+
+
+def _running(call: ScheduleCall) -> dict[str, Any] | None:
+    """The answer, if the schedule waits for an instant."""
+    answer = call.answer if call.ok else None
+    if answer is None or answer["state"] != "running" or answer["next_ms"] is None:
+        return None
+    return answer
+
+
+def _caps(lines: Sequence[ScheduleCall], *, stepped: bool, slack_ms: int) -> list[int]:
+    """For each line the time from which its instants may have been taken back.
+
+    The next pause, change or deletion takes back what was sent ahead of it. Where the clock was
+    stepped, that is what the answer before it says less AHEAD_MS.
+    """
+    caps, cap_ms = [FOREVER] * len(lines), FOREVER
+    for index in range(len(lines) - 2, -1, -1):
+        answer, following = _running(lines[index]), _running(lines[index + 1])
+        if answer is None:
+            cap_ms = FOREVER
+        elif following is None or timing_of(following) != timing_of(answer):
+            cap_ms = lines[index + 1].t0 - slack_ms - answer["jitter_ms"]
+            if stepped:
+                cap_ms = (answer.get("fired_ms") or 0) - AHEAD_MS + 1
+        caps[index] = cap_ms
+    return caps
+
+
+def _after(call: ScheduleCall, instants: Callable[[Mapping[str, Any]], After]) -> After:
+    assert call.answer is not None
+    try:
+        return instants(timing_of(call.answer))
+    except ValueError as error:
+        raise ValueError(f"schedule {call.id!r}: {error}") from None
+
+
+# -------------------------------------------------------------------------------------- firings
 
 Instants = Callable[[Mapping[str, Any]], After]
 """From the members of a timing to its instants. Raises ValueError for a wrong timing."""
@@ -158,7 +294,8 @@ def _check_owed(name: str, calls: _Calls, span: Span, end_ms: int, context: Cont
     if overlap != "allow" and closing is None:
         return
     owed, missing = 0, []
-    for instant_ms in _owed(span, end_ms, context):
+    by_hand = sum(1 for run in calls.runs.values() if run.t0 < span.ended_ms) + calls.unknown_runs
+    for instant_ms in islice(_owed(span, end_ms, context), _count_left(span, by_hand)):
         owed += 1
         if instant_ms not in calls.fired and not _may_be_late(span, instant_ms, context):
             missing.append(instant_ms)
@@ -186,6 +323,12 @@ def _check_owed(name: str, calls: _Calls, span: Span, end_ms: int, context: Cont
             f"{did}; this is the first"
         )
         context.findings.violated("K", f"{name}@{missing[0]}", missing[0], text)
+
+
+def _count_left(span: Span, by_hand: int) -> int | None:
+    """How many more firings a schedule with a `count` owes; None = it has none."""
+    count = span.answer.get("count")
+    return None if count is None else max(count - span.answer["n"] - by_hand, 0)
 
 
 def _owed(span: Span, end_ms: int, context: Context) -> Iterator[int]:

@@ -9,7 +9,7 @@ from delaylog.broker.cli.arguments import span
 from delaylog.broker.cli.parser import add_examples, add_json, complete_files
 from delaylog.broker.cli.progress import Progress
 from delaylog.broker.history.command import run_check
-from delaylog.broker.history.findings import RULES
+from delaylog.broker.history.report import RULES
 from delaylog.broker.rules.schedules import instants_of
 
 

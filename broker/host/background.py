@@ -1,28 +1,165 @@
-"""Background work: generators of slices and I/O jobs, between the requests of one loop.
+"""Background work between the requests of one loop: slices, I/O jobs, and their share of turns.
 
 Slices run on the loop and yield to it after two milliseconds; between two slices, of whichever
 work, the loop has turns for other calls. Jobs run one at a time on an I/O thread; jobs that only
 read run on a second thread. Two works of the same name never run at once.
 Work that finds no disk space ends, and its caller spawns it again; any other failure ends the node.
+
+`TurnShares` leaves turns to small calls. A batch over a thousand hours, or a slice of background
+work, takes milliseconds. A delivery or a single send takes some turns from its timer or socket to
+its answer. If each of these turns held a large piece of other work, the small call would wait for
+all of them; so a piece is followed by turns without one.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import Future
 from contextlib import asynccontextmanager
 from functools import partial
+from math import inf
 from typing import Final
 
 from delaylog.broker.engine.errors import NotLeadingError
-from delaylog.broker.host.commits.log_commits import DISK_RETRY_SECONDS, LogCommits
+from delaylog.broker.host.log_commits import DISK_RETRY_SECONDS, LogCommits
 from delaylog.broker.host.machine import Machine
-from delaylog.broker.host.slices import SLICE_SECONDS, drive
-from delaylog.broker.host.turn_shares import Turnstile
 from delaylog.storage.errors import DiskFullError, NoDescriptorError
 from delaylog.storage.work import IoJob, ReadJob, Work, until
+
+# ------------------------------------------------------------------- slices of two milliseconds
+
+SLICE_SECONDS: Final = 0.002
+
+
+def run_slice(
+    work: Work, error: Exception | None, now: Callable[[], float]
+) -> IoJob | float | None:
+    """Run work until its slice is over (returns None) or it has to wait.
+
+    Returns the job that the work waits for, or the seconds after which it checks again whether the
+    log is committed. `error` is the error of its last job, `now` a steady clock in seconds. Raises
+    StopIteration when the work has ended.
+    """
+    began = now()
+    step = next(work) if error is None else work.throw(error)
+    while step is None and now() - began < SLICE_SECONDS:
+        step = next(work)
+    return step
+
+
+async def drive(
+    work: Work,
+    *,
+    now: Callable[[], float],
+    pause: Callable[[], Awaitable[None]],
+    committed: Callable[[float], Awaitable[None]],
+    done: Callable[[IoJob], Awaitable[None]],
+) -> None:
+    """Run work to its end. Errors of its jobs are thrown into the work; its errors are raised."""
+    error: Exception | None = None
+    while True:
+        try:
+            step = run_slice(work, error, now)
+        except StopIteration:
+            return
+        error = None
+        try:
+            if step is None:
+                await pause()
+            elif isinstance(step, float):
+                await committed(step)
+            else:
+                await done(step)
+        except Exception as failure:
+            error = failure
+
+
+# -------------------------------------------------------------------------- shares of the turns
+
+GAP_TURNS: Final = 4
+"""Turns between two large pieces: a single send takes this number from its socket to the log, and a
+delivery from its due time to its answer. An empty turn takes 20 us."""
+BESIDE_SECONDS: Final = 1.0
+"""After a single send, another one is expected for this time."""
+
+
+class Turnstile:
+    """Lets its callers pass one by one, in order of arrival, with a gap after each."""
+
+    def __init__(self, now: Callable[[], float], *, gap_s_max: float = inf) -> None:
+        """`now` returns the seconds of a steady clock; a gap ends after `gap_s_max`, so that the
+        callers keep a share of a loop whose turns are long.
+        """
+        self._now, self._gap_s_max = now, gap_s_max
+        self._gap_until = 0.0
+        self._busy = False
+        self._waiting: deque[asyncio.Future[None]] = deque()
+
+    @property
+    def crowded(self) -> bool:
+        """Whether somebody waits to pass."""
+        return bool(self._waiting)
+
+    async def pass_one(self) -> None:
+        """Wait for a turn. The caller must do its piece of work before it waits again."""
+        loop = asyncio.get_running_loop()
+        if self._busy:
+            mine = loop.create_future()
+            self._waiting.append(mine)
+            try:
+                await mine
+            except asyncio.CancelledError:
+                if not mine.cancelled():
+                    # This caller had its turn already: pass the turn on.
+                    self._pass()
+                raise
+        self._busy = True
+        loop.call_soon(self._begin_gap)
+
+    def _begin_gap(self) -> None:
+        """In the turn behind the piece of work, which is the first one of the gap."""
+        self._gap_until = self._now() + self._gap_s_max
+        self._rest(GAP_TURNS)
+
+    def _rest(self, turns: int) -> None:
+        if turns and self._now() < self._gap_until:
+            asyncio.get_running_loop().call_soon(self._rest, turns - 1)
+        else:
+            self._pass()
+
+    def _pass(self) -> None:
+        """Give the turn to the next caller; `_busy` becomes False if there is none."""
+        while self._waiting:
+            following = self._waiting.popleft()
+            if not following.done():
+                following.set_result(None)
+                return
+        self._busy = False
+
+
+class TurnShares:
+    """Lets large sends pass one by one while single sends are expected."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        """`now` returns the seconds of a steady clock."""
+        self._now = now
+        self._expected_until = 0.0
+        self._stile = Turnstile(now)
+
+    def note_single_send(self) -> None:
+        """A single send has arrived."""
+        self._expected_until = self._now() + BESIDE_SECONDS
+
+    async def wait_for_turn(self) -> None:
+        """Wait for a turn. The caller must do its large send before it waits again."""
+        if self._stile.crowded or self._now() <= self._expected_until:
+            await self._stile.pass_one()
+
+
+# ------------------------------------------------------------------------------ background work
 
 _LEADERSHIP_ENDED: Final = "this node lost its leadership during the call; ask the leader"
 

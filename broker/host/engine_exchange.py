@@ -19,7 +19,7 @@ from delaylog.broker.engine.engine import Engine
 from delaylog.broker.engine.errors import NO_LONGER_LEADS, NotLeadingError
 from delaylog.broker.engine.keyspace.keyspace_files import LoadedKeyspace, reload_keyspace
 from delaylog.broker.host.background import Background
-from delaylog.broker.host.commits.log_commits import LogCommits
+from delaylog.broker.host.log_commits import LogCommits
 from delaylog.broker.host.machine import Machine
 from delaylog.storage.errors import CorruptionError
 from delaylog.storage.log.physical_log import PhysicalLog

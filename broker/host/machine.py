@@ -17,8 +17,7 @@ from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from random import Random
 from typing import Any, Final, Protocol, TypeVar
 
-from delaylog.storage.log.log_thread import LogThread
-from delaylog.storage.log.physical_log import PhysicalLog
+from delaylog.storage.log.physical_log import LogThread, PhysicalLog
 
 T = TypeVar("T")
 

@@ -1,7 +1,7 @@
 """The node: one engine on one event loop, with its log thread, timers and background work.
 
 The engine makes every decision, on the loop. The node connects it to its surroundings: messages
-are released by `release_timer`, periodic duties are in `periodic_checks` and `chores`, a turn is
+are released by `release_timer`, periodic duties are in `chores`, a turn is
 committed by `log_commits`, long work runs between requests in `background`, senders wait for room
 in `admission`, and `engine_exchange` replaces the engine. Callers reach all of them through the
 node.
@@ -17,23 +17,17 @@ from typing import Final
 
 from delaylog.broker.engine.engine import Engine
 from delaylog.broker.engine.errors import NO_LONGER_LEADS, ConflictError, NotLeadingError
-from delaylog.broker.host.admission import Admission
-from delaylog.broker.host.background import Background
-from delaylog.broker.host.chores import Chores
+from delaylog.broker.host.admission import Admission, Space
+from delaylog.broker.host.background import Background, TurnShares
+from delaylog.broker.host.chores import Chores, HoldWatch
 from delaylog.broker.host.clock import Clock
-from delaylog.broker.host.commits.log_commits import DISK_RETRY_SECONDS, LogCommits
-from delaylog.broker.host.commits.position_waiters import Completion
 from delaylog.broker.host.engine_exchange import EngineExchange
+from delaylog.broker.host.log_commits import DISK_RETRY_SECONDS, Completion, LogCommits
 from delaylog.broker.host.machine import Machine
 from delaylog.broker.host.node_role import NodeRole, Standalone
-from delaylog.broker.host.release.release_timer import ReleaseTimer
-from delaylog.broker.host.system.space import Space
-from delaylog.broker.host.turn_shares import TurnShares
+from delaylog.broker.host.release_timer import ReleaseTimer
 from delaylog.broker.host.waiters import Waiters
-from delaylog.broker.host.watch.hold_watch import HoldWatch
-from delaylog.broker.host.watch.late_causes import note_started, watch_causes
-from delaylog.broker.host.watch.loop_lag import LoopLag
-from delaylog.broker.host.watch.recent_lateness import RecentLateness
+from delaylog.broker.host.watch.lateness import LoopLag, RecentLateness, note_started, watch_causes
 from delaylog.broker.host.watch.timings import Timings
 from delaylog.storage.errors import DiskFullError
 from delaylog.storage.log.physical_log import PhysicalLog

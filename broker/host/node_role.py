@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from delaylog.broker.host.commits.position_waiters import Completion
-from delaylog.replication.leading.leader import Acks
+from delaylog.broker.host.log_commits import Completion
+from delaylog.replication.leader import Acks
 from delaylog.storage.layout import NEVER_MS
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from delaylog.broker.keyspace.applying import apply_effects
+from delaylog.broker.keyspace.effects import UnknownEffectError, apply_effects
 from delaylog.broker.keyspace.keyspace import Keyspace
-from delaylog.broker.keyspace.running.applier import UnknownEffectError
-from delaylog.broker.keyspace.snapshots.layout import SnapshotError
-from delaylog.broker.keyspace.snapshots.reading import ChunkCheck, load_snapshot
-from delaylog.broker.keyspace.snapshots.writing import write_snapshot
+from delaylog.broker.keyspace.snapshots import (
+    ChunkCheck,
+    SnapshotError,
+    load_snapshot,
+    write_snapshot,
+)
 
 __all__ = [
     "ChunkCheck",

@@ -19,17 +19,16 @@ from typing import Any, Final
 import orjson
 from aiohttp import web
 
-from delaylog.broker.calls.answer import Answer
+from delaylog.broker.calls.answers import Answer, Problem, problem_answer, problem_of
 from delaylog.broker.calls.context import JSON
-from delaylog.broker.calls.problems import Problem, problem_answer, problem_of
-from delaylog.broker.embedded.carrying import answer_to
+from delaylog.broker.embedded.calls import answer_to
 from delaylog.broker.embedded.node import NodeThread
 from delaylog.broker.engine.access.grants import RIGHTS
 from delaylog.broker.engine.errors import EngineError
-from delaylog.broker.host.open_streams import OpenStreams, StopsError
+from delaylog.broker.host.waiters import OpenStreams, StopsError
 from delaylog.broker.process.leaves import leaf_pages, needed
-from delaylog.broker.web.answering import send_pieces
-from delaylog.broker.web.request_checks import RequestChecks
+from delaylog.broker.web.request_heads import RequestChecks
+from delaylog.broker.web.responses import send_pieces
 
 SESSION: Final = "/v1/session"
 """The call for the viewer's rights; an embedded broker has no sessions, so it is answered here."""

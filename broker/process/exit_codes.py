@@ -9,9 +9,9 @@ import errno
 from enum import IntEnum
 from typing import Final, NamedTuple
 
-from delaylog.broker.cluster.copies.healing import NoCopyError
+from delaylog.broker.cluster.copies.damaged_files import NoCopyError
 from delaylog.broker.cluster.members.folders import StaleFolderError
-from delaylog.broker.host.settings.options import ConfigError, InUseError
+from delaylog.broker.host.settings import ConfigError, InUseError
 from delaylog.broker.host.system.folder_lock import ownership
 from delaylog.replication.errors import (
     ClusterError,

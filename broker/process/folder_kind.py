@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 
-from delaylog.broker.backup.manifest import MANIFEST
-from delaylog.broker.backup.restoring import restore_unfinished
-from delaylog.broker.cluster.copies.incoming import copy_unfinished
-from delaylog.broker.host.settings.options import ConfigError
-from delaylog.replication.folder_owner import META
+from delaylog.broker.backup.copies import MANIFEST
+from delaylog.broker.backup.restore import restore_unfinished
+from delaylog.broker.cluster.copies.incoming_folder import copy_unfinished
+from delaylog.broker.host.settings import ConfigError
+from delaylog.replication.meta import META
 
 
 def check_folder(folder: str, *, member: bool) -> None:

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from delaylog.broker.calls.operations import Handler
     from delaylog.broker.calls.serving_node import ServingNode
     from delaylog.broker.host.rows import MetricRow, Option
-    from delaylog.broker.host.tls.client_tls import ClientTls
-    from delaylog.broker.process.served import Endpoint, Served, Stop
+    from delaylog.broker.host.tls.contexts import ClientTls
+    from delaylog.broker.process.parts import Endpoint, Served, Stop
     from delaylog.broker.web.mounts import Files, MountedApi, ReadsPage
 
 

@@ -1,14 +1,25 @@
-"""`delaylog serve`: open the folder, recover, listen, serve until a signal, shut down cleanly."""
+"""`delaylog serve`: open the folder, recover, listen, serve until a signal, shut down cleanly.
+
+A service manager such as systemd is told when the broker is ready, reloads and stops. The protocol
+is that of sd_notify(3): a datagram of lines `NAME=value` to the socket that the variable
+NOTIFY_SOCKET names. Without the variable nothing is sent.
+
+A process that dies inside native code leaves its traceback. Files are read through memory maps, so
+a truncated file or a failing disk may end the process by a signal. Python then writes its traceback
+to `DIR/crash`, and the next start logs it.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import faulthandler
 import logging
 import os
 import signal
+import socket
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, MutableMapping
 from typing import Any, Final, NoReturn
 
 import orjson
@@ -16,18 +27,79 @@ import orjson
 from delaylog.broker.calls.serving_node import ServingNode
 from delaylog.broker.host.config import Config
 from delaylog.broker.host.machine import REAL
-from delaylog.broker.host.settings.options import ConfigError
+from delaylog.broker.host.settings import ConfigError
 from delaylog.broker.host.system import descriptors, process_memory
 from delaylog.broker.host.system.folder_lock import lock_folder
 from delaylog.broker.host.watch.logs import logs_are_json
-from delaylog.broker.process import crash_trace
 from delaylog.broker.process.exit_codes import End, ExitCode, end_of
 from delaylog.broker.process.folder_kind import check_folder
 from delaylog.broker.process.parts import Parts
-from delaylog.broker.process.service_manager import ServiceManager
 from delaylog.replication.errors import ReplicationError
 from delaylog.storage.errors import StorageError
-from delaylog.storage.files.spare_descriptors import hold_spares
+from delaylog.storage.files.file_system import FILE_MODE, hold_spares
+
+# ---------------------------------------------------------------------------- traces of crashes
+
+_READ_BYTES: Final = 65_536
+
+_crash_log = logging.getLogger("delaylog.crash")
+
+
+def watch_crashes(folder: str) -> None:
+    """Log the last crash of a broker on this folder, and record the next one.
+
+    The caller must hold the folder's lock. If the file cannot be written, this only logs a warning.
+    """
+    path = f"{folder}/crash"
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
+        left = os.read(fd, _READ_BYTES).decode(errors="replace")
+        if left.strip():
+            _crash_log.error("the last process died in native code", extra={"trace": left})
+        os.ftruncate(fd, 0)
+        os.lseek(fd, 0, os.SEEK_SET)
+    except OSError as error:
+        _crash_log.warning("a crash could not be recorded", extra={"why": str(error)})
+        return
+    faulthandler.enable(fd, all_threads=False)
+
+
+# -------------------------------------------------------------------------- the service manager
+
+VARIABLE: Final = "NOTIFY_SOCKET"
+
+log = logging.getLogger("delaylog.serve")
+
+
+class ServiceManager:
+    """The service manager that has started this process, if any."""
+
+    def __init__(self, environ: MutableMapping[str, str] = os.environ) -> None:
+        """Takes the variable out of `environ`, so that children do not notify."""
+        self._address = environ.pop(VARIABLE, "")
+        if self._address.startswith("@"):
+            # A name in the kernel's abstract namespace.
+            self._address = f"\0{self._address[1:]}"
+
+    @property
+    def listens(self) -> bool:
+        """Whether there is one to notify."""
+        return bool(self._address)
+
+    def notify(self, **facts: object) -> None:
+        """Send facts such as `READY=1`. A failure is logged, and no reason to end."""
+        if not self._address:
+            return
+        lines = "\n".join(f"{name}={value}" for name, value in facts.items())
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as sender:
+                sender.sendto(lines.encode(), self._address)
+        except OSError as error:
+            name = self._address.replace("\0", "@", 1)
+            log.warning("the service manager at %s cannot be notified: %s", name, error)
+
+
+# -------------------------------------------------------------------------------------- serving
 
 SWITCH_SECONDS = 0.0005
 """Switch interval of threads; with Python's default the loop notices an fsync's end 5 ms late."""
@@ -36,8 +108,6 @@ READY_SECONDS: Final = 30.0
 """How long the service manager waits for a member that finds no leader. After that it is told that
 the node is ready, since it may start the nodes of a cluster one after the other."""
 READY_LOOK_SECONDS: Final = 0.1
-
-log = logging.getLogger("delaylog.serve")
 
 
 def _end_on_bugs(
@@ -181,7 +251,7 @@ def _end_by(error: Exception) -> NoReturn:
 def _run(config: Config, *, as_json: bool) -> int:
     check_folder(config.data_dir, member=config.cluster is not None)
     lock = lock_folder(config.data_dir)
-    crash_trace.watch(config.data_dir)
+    watch_crashes(config.data_dir)
     process_memory.tune()
     process_memory.start_keeper()
     descriptors.raise_process_limit()

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Final
 
 from delaylog.broker.engine.push.targets import WELL, Health
-from delaylog.broker.engine.topics.token_bucket import TokenBucket
+from delaylog.broker.engine.topics.rates import TokenBucket
 from delaylog.broker.push.outcomes import Outcome, Verdict
 from delaylog.storage.layout import NEVER_MS
 
@@ -26,7 +26,7 @@ WINDOW_FAILED_SHARE: Final = 0.5
 PAUSE_FIRST_MS: Final = 5_000
 PAUSE_MS_MAX: Final = 600_000
 THROTTLE_MS: Final = 1_000
-"""The pause after an answer that throttles without Retry-After."""
+"""The pause after an answer that throttles, at least: such attempts are not counted."""
 
 
 class Breaker:
@@ -92,11 +92,14 @@ class Breaker:
         """Take in the result of an attempt."""
         self.in_flight -= 1
         assert self.in_flight >= 0, "each attempt ends once"
+        if self.health.disabled:
+            # Attempts that began before say nothing: only an operator enables the target.
+            return
         if outcome.verdict is Verdict.GONE:
             self.health = replace(self.health, disabled="gone", reason=outcome.reason)
             return
         if outcome.verdict is Verdict.THROTTLED:
-            wait_ms = THROTTLE_MS if outcome.retry_after_ms is None else outcome.retry_after_ms
+            wait_ms = max(outcome.retry_after_ms or 0, THROTTLE_MS)
             until_ms = max(self.health.throttled_until_ms, now_ms + wait_ms)
             self.health = replace(self.health, throttled_until_ms=until_ms, reason=outcome.reason)
         self._count(outcome.unwell, now_ms)

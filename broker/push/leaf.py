@@ -10,8 +10,8 @@ from delaylog.broker.process.leaves import Leaf
 from delaylog.extras import PUSH
 
 if TYPE_CHECKING:
-    from delaylog.broker.process.served import Served, Stop
-    from delaylog.broker.rules.push.addresses import AddressRules
+    from delaylog.broker.process.parts import Served, Stop
+    from delaylog.broker.rules.push_addresses import AddressRules
 
 
 def _configure(values: Mapping[str, str], _no_auth: bool) -> AddressRules:
@@ -21,7 +21,7 @@ def _configure(values: Mapping[str, str], _no_auth: bool) -> AddressRules:
 
 
 def _start(served: Served, listening: Mapping[str, str]) -> Stop:
-    from delaylog.broker.push.starting import start_pusher
+    from delaylog.broker.push.pusher import start_pusher
 
     rules, registry = served.config.leaves[PUSH], served.metrics.registry
     return start_pusher(served.node, rules, listening, served.on_fatal, registry).stop

@@ -1,25 +1,33 @@
-"""The pushes of a node: one pump for each target while the node leads, none while it follows or is
-held.
+"""The pushes of a node: a pump for each target while the node leads.
 
-Several times a second it compares the pumps with the targets in the engine's state; while nothing
-has changed this costs two comparisons. A pump whose target was replaced ends: its attempts in
-flight go on and settle, and the new pump begins beside them.
+There is none while the node follows or is held. Several times a second the pumps are compared with
+the targets in the engine's state; while nothing has changed this costs two comparisons. A pump
+whose target was replaced ends: its attempts in flight go on and settle, and the new pump begins
+beside them.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import Metric
+from prometheus_client.registry import Collector
 
 from delaylog.broker.engine.push.targets import GroupKey, Health
 from delaylog.broker.engine.state import EngineState
+from delaylog.broker.host.system import descriptors
+from delaylog.broker.host.watch.metrics_table import by_label, families
 from delaylog.broker.push.attempts import Attempts
-from delaylog.broker.push.pump import Place, Pump
-from delaylog.broker.push.share import Share
+from delaylog.broker.push.pump import Place, Pump, Share
+from delaylog.broker.rules.push_addresses import AddressRules
 
 if TYPE_CHECKING:
     from delaylog.broker.calls.serving_node import ServingNode
+
 
 LOOK_SECONDS: Final = 0.1
 STOP_SECONDS: Final = 1.0
@@ -113,3 +121,46 @@ class Pusher:
         for key in list(self.pumps):
             self._drop(key)
         self._seen = None
+
+
+# ---------------------------------------------------------------------------- start and metrics
+
+
+def start_pusher(
+    node: ServingNode,
+    rules: AddressRules,
+    listening: Mapping[str, str],
+    on_fatal: Callable[[BaseException], None],
+    registry: CollectorRegistry,
+) -> Pusher:
+    """Push from now on while the node leads. `listening`: the process's own listeners, each
+    HOST:PORT; no push reaches them.
+    """
+    own = frozenset(int(at.rpartition(":")[2]) for at in listening.values())
+    connections_max = descriptors.served().pushes
+    idle_max = connections_max // 3
+    attempts = Attempts(rules, now_ms=node.clock.now_ms, own_ports=own, idle_max=idle_max)
+    pusher = Pusher(node, attempts, on_fatal, attempts_max=connections_max - idle_max)
+    node.push_rules, node.push_health = rules, pusher.health
+    registry.register(PushMetrics(pusher, node.clock.now_ms))
+    pusher.start()
+    return pusher
+
+
+STATES = ("closed", "open", "half-open", "throttled", "disabled")
+
+
+class PushMetrics(Collector):
+    """Targets by state, attempts in flight, and attempts that ended."""
+
+    def __init__(self, pusher: Pusher, now_ms: Callable[[], int]) -> None:
+        self._pusher, self._now_ms = pusher, now_ms
+
+    def collect(self) -> Iterator[Metric]:
+        """Return the current values."""
+        now_ms, share = self._now_ms(), self._pusher.share
+        states = Counter(pump.breaker.health.state(now_ms) for pump in self._pusher.pumps.values())
+        yield by_label("delaylog_push_targets", {state: states[state] for state in STATES})
+        yield from families({"delaylog_push_in_flight": share.in_flight})
+        ended = {verdict.name.lower(): count for verdict, count in share.ended.items()}
+        yield by_label("delaylog_push_attempts_total", ended)

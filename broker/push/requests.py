@@ -24,8 +24,8 @@ from urllib.parse import quote
 import orjson
 from multidict import istr
 
-from delaylog.broker.calls.trace_context import TRACEPARENT, TRACESTATE
-from delaylog.broker.engine.schedules.messages import is_firing
+from delaylog.broker.calls.request_ids import TRACEPARENT, TRACESTATE
+from delaylog.broker.engine.schedules.runner import is_firing
 from delaylog.contract.calls.targets import STRUCTURED
 
 HEADER_PREFIX: Final = "delaylog-header-"

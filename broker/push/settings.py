@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from delaylog.broker.host.config import words
-from delaylog.broker.host.settings.options import ConfigError
-from delaylog.broker.rules.push.addresses import AddressRules, parse_networks
+from delaylog.broker.host.settings import ConfigError
+from delaylog.broker.rules.push_addresses import AddressRules, parse_networks
 
 _PORT: Final = re.compile(r"[0-9]{1,5}")
 

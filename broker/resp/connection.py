@@ -10,23 +10,22 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final, cast
 
-from delaylog.broker.host.tls.wrong_port import ALERT, opens_with_tls
+from delaylog.broker.host.tls.failed_handshakes import ALERT, opens_with_tls
 from delaylog.broker.keyspace.command import Args
-from delaylog.broker.keyspace.encoding import (
+from delaylog.broker.keyspace.registry import only_reads
+from delaylog.broker.keyspace.replies import (
     ANSWER_BYTES_MAX,
     REPLY_BYTES_A_TURN,
+    ErrorReply,
     encode,
     encode_into,
 )
-from delaylog.broker.keyspace.registry import only_reads
-from delaylog.broker.keyspace.replies import ErrorReply
 from delaylog.broker.keyspace.running.executor import DEFERRED_BYTES_MIN, Executor
 from delaylog.broker.keyspace.running.session import Session
-from delaylog.broker.resp.client import Cancellable
 from delaylog.broker.resp.face import RespFace
-from delaylog.broker.resp.parsing import CommandParser
-from delaylog.broker.resp.reply_count import ReplyCount
-from delaylog.broker.resp.reply_writer import ReplyWriter
+from delaylog.broker.resp.parser import CommandParser
+from delaylog.broker.resp.turns import Cancellable
+from delaylog.broker.resp.unread_replies import ReplyCount, ReplyWriter
 
 COMMANDS_A_SLICE: Final = 256
 """Commands of one client that run between two checks of the bytes it is owed."""
@@ -102,6 +101,8 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 (asyncio's signature)
         """Release the client's resources."""
         self._transport = None
+        if self._behind:
+            self._face.resets.forget(self)
         self._rest = []
         # This object may live on in a cycle: what it has received must not.
         self._parser = self._face.new_parser()
@@ -315,10 +316,12 @@ class Connection(asyncio.Protocol):
             and self._parser.unread_bytes > HELD_BACK_BYTES
         ):
             self._behind = True
-            self._transport.pause_reading()
+            self._face.resets.pause(self, self._transport)
 
     def _read_on(self) -> None:
-        self._behind = False
+        if self._behind:
+            self._behind = False
+            self._face.resets.forget(self)
         if self._transport is not None and not self._writer.paused:
             self._transport.resume_reading()
 

@@ -11,31 +11,24 @@ from typing import Final
 from delaylog.broker.calls.serving_node import ServingNode
 from delaylog.broker.engine.errors import NotLeadingError
 from delaylog.broker.host.system import descriptors
-from delaylog.broker.host.tls.client_certificates import client_certificate
+from delaylog.broker.host.system.resets import Resets
+from delaylog.broker.host.tls.contexts import ServerTls, client_certificate
 from delaylog.broker.host.tls.listener import TlsListener
-from delaylog.broker.host.tls.server_tls import ServerTls
 from delaylog.broker.host.watch.quiet_log import QuietLog
 from delaylog.broker.keyspace.command import Command
-from delaylog.broker.keyspace.commands.server.configuration import value_of
-from delaylog.broker.keyspace.encoding import encode_into
+from delaylog.broker.keyspace.commands.information import value_of
 from delaylog.broker.keyspace.errors import HELD, NO_MEMORY, READ_ONLY
-from delaylog.broker.keyspace.replies import ErrorReply, Reply
+from delaylog.broker.keyspace.replies import ErrorReply, Reply, encode_into
 from delaylog.broker.keyspace.running.executor import DEFERRED_BYTES_MIN, Executor
 from delaylog.broker.keyspace.running.session import Session
-from delaylog.broker.keyspace.server_state import ServerState
-from delaylog.broker.resp.client import Client
-from delaylog.broker.resp.facts import address_text, listens, tell
-from delaylog.broker.resp.failed_logins import FailedLogins
-from delaylog.broker.resp.keyspace_of import keyspace_of
-from delaylog.broker.resp.memory_bound import MemoryBound
-from delaylog.broker.resp.native import deliveries, sends, stored_messages
-from delaylog.broker.resp.native.host import NativeHost
-from delaylog.broker.resp.parsing import CommandParser, RequestLimits
-from delaylog.broker.resp.reply_bound import ReplyBound
-from delaylog.broker.resp.reply_count import ReplyCount
-from delaylog.broker.resp.restoring import Restoring
-from delaylog.broker.resp.turns import Turns
-from delaylog.broker.resp.users import NodeUsers
+from delaylog.broker.keyspace.running.shared_state import ServerState
+from delaylog.broker.resp.access import FailedLogins, NodeUsers
+from delaylog.broker.resp.facts import MemoryBound, address_text, listens, tell
+from delaylog.broker.resp.native_host import NativeHost
+from delaylog.broker.resp.native_verbs import dl_send
+from delaylog.broker.resp.parser import CommandParser, RequestLimits
+from delaylog.broker.resp.turns import Client, Restoring, Turns, keyspace_of
+from delaylog.broker.resp.unread_replies import ReplyBound, ReplyCount
 from delaylog.storage.errors import DISTRUSTED
 from delaylog.storage.log.sizes import PAYLOAD_BYTES_MAX
 
@@ -47,8 +40,8 @@ this size fit in one frame, where an argument takes no more bytes than on the wi
 that combine several values (a transaction, a script) need several frames.
 """
 _BACKLOG: Final = 4_096
-NATIVE_VERBS: Final = (sends, deliveries, stored_messages)
-"""Modules that are imported because they register commands."""
+NATIVE_VERBS: Final = (dl_send,)
+"""Its module is imported because it registers commands."""
 _READ_ONLY: Final = ErrorReply(READ_ONLY)
 _DISK_FULL: Final = ErrorReply(
     b"DISKFULL the disk has no room; reads, removals and deliveries go on"
@@ -115,6 +108,7 @@ class RespFace:
         self._sweeper: asyncio.TimerHandle | None = None
         self.failed_logins = FailedLogins(self.loop.time)
         self._quiet = QuietLog(log)
+        self.resets = Resets()
         server.on_wrong_password = self.failed_logins.note
         server.login_wait_s = self.failed_logins.left
         self._unsettled_from: float | None = None
@@ -179,6 +173,7 @@ class RespFace:
                 break
             await asyncio.sleep(0.01)
         self._close_all()
+        self.resets.close()
 
     def _close_all(self) -> None:
         """Close all connections; commands that wait get no reply, see `Waits.end_all`."""

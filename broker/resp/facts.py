@@ -1,19 +1,36 @@
-"""Facts for INFO and CONFIG that only the host knows: memory, addresses, role, the log."""
+"""What only the host knows: facts for INFO and CONFIG, metrics, and the bound on memory.
+
+Metrics are read from existing counters at each scrape. `resp-maxmemory` bounds the memory of the
+process for writes of Redis clients. The keyspace does not count its bytes. The bound applies to the
+anonymous memory of the process (without mapped files), so messages and connections count too.
+Measuring takes 20 us, so a measurement is reused for a moment, or until many bytes were requested.
+A short command that creates a large value (SETRANGE) announces its size first.
+"""
 
 from __future__ import annotations
 
 import os
 import platform
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Final
+
+from prometheus_client.core import Metric
+from prometheus_client.registry import Collector
 
 from delaylog import __version__
-from delaylog.broker.host.system.process_memory import resident_bytes
-from delaylog.broker.keyspace.server_state import Facts, ServerState
+from delaylog.broker.host.machine import REAL
+from delaylog.broker.host.system.process_memory import anonymous_bytes, resident_bytes
+from delaylog.broker.host.watch.metrics_table import families
+from delaylog.broker.keyspace.running.executor import Executor
+from delaylog.broker.keyspace.running.shared_state import Facts, ServerState
 from delaylog.broker.rules.addresses import host_port
 
 if TYPE_CHECKING:
     from delaylog.broker.host.node import Node
+
+
+# ---------------------------------------------------------------------------------------- facts
 
 
 def address_text(address: object) -> bytes:
@@ -84,3 +101,66 @@ def _delaylog(node: Node, *, after_write: bool) -> Facts:
         b"epoch": b"%d" % state.epoch_counter,
         b"leading": b"%d" % node.role.leading,
     }
+
+
+# -------------------------------------------------------------------------------------- metrics
+
+
+class RespMetrics(Collector):
+    """The metrics of one endpoint."""
+
+    def __init__(self, executor: Executor) -> None:
+        self._executor = executor
+
+    def collect(self) -> Iterator[Metric]:
+        """Return the current values."""
+        executor, server = self._executor, self._executor.server
+        databases = executor.keyspace.databases
+        values = {
+            "clients": len(executor.sessions),
+            "blocked_clients": executor.blocked_clients,
+            "keys": sum(len(database.values) for database in databases),
+            "expiring_keys": sum(len(database.expires) for database in databases),
+            "commands_total": server.commands_run,
+            "errors_total": server.errors_answered,
+            "connections_total": server.connections,
+            "connections_refused_total": server.refused_connections,
+            "failed_logins_total": server.failed_logins,
+            "expired_keys_total": executor.keyspace.expired_keys,
+        }
+        yield from families({f"delaylog_resp_{name}": value for name, value in values.items()})
+
+
+# --------------------------------------------------------------------------------------- memory
+
+LOOK_SECONDS: Final = 0.05
+_LOOK_BYTES: Final = 8 << 20
+"""After requests for this number of bytes the memory is measured again."""
+
+
+class MemoryBound:
+    """The memory bound of one process."""
+
+    def __init__(
+        self,
+        bytes_max: int,
+        used: Callable[[], int | None] = anonymous_bytes,
+        now: Callable[[], float] = REAL.steady_s,
+    ) -> None:
+        """`bytes_max` = 0: no bound; `now` = seconds of a steady clock."""
+        self._now = now
+        self.bytes_max = bytes_max
+        self._used = used
+        self._seen = self._asked = 0
+        self._next_look = 0.0
+
+    def refuses(self, size: int = 0) -> bool:
+        """Whether `size` more bytes exceed the bound."""
+        if not self.bytes_max:
+            return False
+        self._asked += size
+        now = self._now()
+        if now >= self._next_look or self._asked >= _LOOK_BYTES:
+            self._next_look = now + LOOK_SECONDS
+            self._seen, self._asked = self._used() or 0, size
+        return self._seen + self._asked > self.bytes_max

@@ -12,7 +12,7 @@ from delaylog.broker.process.leaves import Leaf
 from delaylog.extras import REDIS
 
 if TYPE_CHECKING:
-    from delaylog.broker.process.served import Endpoint, Served
+    from delaylog.broker.process.parts import Endpoint, Served
     from delaylog.broker.resp.settings import RespConfig
 
 
@@ -27,7 +27,7 @@ def _endpoint(served: Served) -> Endpoint | None:
     if config is None:
         # A broker without Redis clients starts faster without importing their commands.
         return None
-    from delaylog.broker.resp.starting import make_endpoint
+    from delaylog.broker.resp.endpoint import make_endpoint
 
     return make_endpoint(served, config)
 

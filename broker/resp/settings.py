@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from delaylog.broker.host.config import is_loopback, one_of, parse_address
-from delaylog.broker.host.settings.options import ConfigError
+from delaylog.broker.host.settings import ConfigError
 from delaylog.broker.host.system.process_memory import memory_share
 
 

@@ -2,23 +2,73 @@
 
 A connection with replies is touched. When the turn ends, all effects become one frame. The replies
 of all touched connections are sent when the log is safe up to the last frame that they have seen.
+`Restoring` restores the keyspace from the log when memory has changes that the log does not have.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import Final, Protocol, cast
 
 from delaylog.broker.calls.serving_node import ServingNode
 from delaylog.broker.engine.errors import NotLeadingError
-from delaylog.broker.engine.keyspace.keyspace_log import log_keyspace
+from delaylog.broker.engine.keyspace.keyspace_snapshots import log_keyspace
 from delaylog.broker.engine.state import EngineState
-from delaylog.broker.resp.client import Client
-from delaylog.storage.errors import StorageError
+from delaylog.broker.host.node import Node
+from delaylog.broker.keyspace.keyspace import Keyspace
+from delaylog.broker.keyspace.replies import ErrorReply
+from delaylog.broker.keyspace.running.session import Session
+from delaylog.storage.errors import DISTRUSTED, StorageError
+
+
+class Cancellable(Protocol):
+    """A command that takes more than one turn."""
+
+    def cancel(self) -> object:
+        """The client has left."""
+
+
+class Client(Protocol):
+    """Implemented by `Connection`."""
+
+    session: Session
+    owed: int
+    """Turns whose replies wait for the log."""
+    task: Cancellable | None
+    """A command that takes more than one turn; later commands wait for it."""
+
+    @property
+    def transport(self) -> asyncio.Transport | None:
+        """Its transport; None once the connection is closed."""
+
+    def finished(self) -> None:
+        """Continue with the next command: the one that waited has been answered."""
+
+    def has_output(self) -> None:
+        """Count replies that came while no command of this client ran, and have them written."""
+
+    def take(self) -> bytes:
+        """Return the replies of the turn that ends."""
+
+    def write(self, data: bytes) -> None:
+        """Send replies that are safe in the log."""
+
+    def stalls(self) -> bool:
+        """Whether a command has been unfinished since the last sweep and hardly grew."""
+
+    def abort(self) -> None:
+        """Close the connection and drop its replies."""
+
+    def close(self) -> None:
+        """Close the connection after the replies that are written; a waiting command gets none."""
+
+
+# ---------------------------------------------------------------------------------------- turns
 
 _AGAIN_SECONDS: Final = 0.005
 """Pause before effects are appended again, while the node hands over its leadership."""
@@ -224,3 +274,73 @@ class _Release:
             except Exception as error:
                 self.note_lost(connection, error)
                 connection.abort()
+
+
+def keyspace_of(state: EngineState) -> Keyspace:
+    """Where this module is installed, the engine's keyspace is of this class."""
+    return cast("Keyspace", state.keyspace)
+
+
+# ------------------------------------------------------------------------------------ restoring
+
+_BUG: Final = ErrorReply(b"ERR internal error; see the server's log. The command changed nothing")
+_STOPPED: Final = ErrorReply(
+    b"ERR Script stopped: it ran too long after a write. Its writes are undone"
+)
+
+log = logging.getLogger("delaylog.resp")
+
+
+class Restoring:
+    """Restores the keyspace of one endpoint."""
+
+    def __init__(self, node: Node, forget_turn: Callable[[], None]) -> None:
+        """`forget_turn` drops the effects and the replies of the current turn."""
+        self._node = node
+        self._forget_turn = forget_turn
+        self._task: asyncio.Task[None] | None = None
+        self.since = _BUG
+        """The reason of the last restore: the error for the client that caused it."""
+
+    def broken(self, error: Exception) -> None:
+        """Restore the keyspace from the log: a write failed, and memory may be ahead of the log.
+
+        The effects of this turn are not in the log, so clients that have seen them get no reply.
+        """
+        keyspace = keyspace_of(self._node.engine.state)
+        if isinstance(error, DISTRUSTED):
+            self._node.fail(error)
+        elif not keyspace.condemned:
+            log.error(
+                "a command failed half-way: the keyspace is restored from the log, and clients "
+                "that ran commands in the same turn are closed",
+                exc_info=error,
+            )
+            self.since = _BUG
+            self._begin()
+
+    def undo_script(self) -> bool:
+        """Undo the writes of a script that was stopped. Returns True: this is always possible."""
+        keyspace = keyspace_of(self._node.engine.state)
+        if not keyspace.condemned:
+            log.warning(
+                "a script ran too long after a write: the keyspace is restored from the log, and "
+                "clients that ran commands in the same turn are closed"
+            )
+            self.since = _STOPPED
+            self._begin()
+        return True
+
+    def _begin(self) -> None:
+        keyspace_of(self._node.engine.state).condemn()
+        self._forget_turn()
+        self._task = asyncio.get_running_loop().create_task(self._restore())
+
+    async def _restore(self) -> None:
+        try:
+            await self._node.exchange.restore_keyspace()
+            log.info("the keyspace is restored")
+        except NotLeadingError:
+            pass
+        except Exception as error:
+            self._node.fail(error)

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING, Final
 
-from delaylog.broker.calls.problems import problem_of
+from delaylog.broker.calls.answers import problem_of
 from delaylog.broker.streams.frames import end_event, events
 from delaylog.contract.calls.streams import HEARTBEAT_SECONDS
 

@@ -1,8 +1,9 @@
 """A flow of deliveries to one client: it leases messages of a group as they become ready.
 
-A flow leases only what its credit allows, one frame at a time; its carrier asks for the next frame
-when the connection has taken the one before. The leases are ordinary ones: when the flow ends they
-expire, unless the client left in order and they are given back.
+A flow leases only what its credit allows (how many messages, and how many of their bytes), one
+frame at a time; its carrier asks for the next frame when the connection has taken the one before.
+The leases are ordinary ones: when the flow ends they expire, unless the client left in order and
+they are given back.
 """
 
 from __future__ import annotations
@@ -13,13 +14,14 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from delaylog.broker.calls.named_groups import the_group
+from delaylog.broker.calls.answers import Problem
+from delaylog.broker.calls.places import the_group
 from delaylog.broker.calls.shapes import ReceiveCall
 from delaylog.broker.calls.turn.long_poll import long_poll
 from delaylog.broker.calls.turn.writes import Settling
-from delaylog.broker.engine.deliver.settling import Receipts
+from delaylog.broker.engine.deliver.settlements import Receipts
 from delaylog.broker.engine.ready.tag_filter import TagFilter
-from delaylog.broker.streams.credit import Credit
+from delaylog.contract.calls.streams import CREDIT_BYTES_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,6 +29,60 @@ if TYPE_CHECKING:
     from delaylog.broker.calls.context import Context
     from delaylog.broker.engine.errors import EngineError
     from delaylog.broker.engine.model import Delivery
+
+
+class Credit:
+    """A stream leases while both numbers are above 0. A message may exceed the bytes."""
+
+    def __init__(self, messages: int, bytes_: int, messages_max: int) -> None:
+        self.messages = messages
+        self.bytes = bytes_
+        """Below 0 if a message was larger than what was left."""
+        self._messages_max = messages_max
+        self._there = asyncio.Event()
+        self._look()
+
+    def __bool__(self) -> bool:
+        return self.messages > 0 and self.bytes > 0
+
+    def give(self, messages: int, bytes_: int) -> None:
+        """Add to it. Raises a Problem if a client gives more than it can ever use."""
+        messages, bytes_ = self.messages + messages, self.bytes + bytes_
+        for name, now, most in (
+            ("messages", messages, self._messages_max),
+            ("bytes", bytes_, CREDIT_BYTES_MAX),
+        ):
+            if now > most:
+                raise Problem(
+                    "bad_request", f"the credit would be {now} {name}; it is at most {most}"
+                )
+        self.set(messages, bytes_)
+
+    def set(self, messages: int, bytes_: int) -> None:
+        """Replace it."""
+        self.messages, self.bytes = messages, bytes_
+        self._look()
+
+    def take(self, messages: int, bytes_: int) -> None:
+        """Subtract what was leased."""
+        self.set(self.messages - messages, self.bytes - bytes_)
+
+    async def wait(self, seconds: float) -> bool:
+        """Wait until there is some, at most this long; returns whether there is."""
+        if not self:
+            try:
+                async with asyncio.timeout(seconds):
+                    await self._there.wait()
+            except TimeoutError:
+                return False
+        return True
+
+    def _look(self) -> None:
+        if self:
+            self._there.set()
+        else:
+            self._there.clear()
+
 
 FRAME_BYTES: Final = 256 << 10
 """Bytes of the messages of one frame, after the first one: what a slow reader may hold in memory

@@ -13,13 +13,13 @@ from typing import Any, Final
 import msgpack
 import orjson
 
+from delaylog.broker.calls.answers import Problem, document_of
 from delaylog.broker.calls.forms.deliveries import COLUMNS, bulk_delivery, message_objects
-from delaylog.broker.calls.forms.reading import read_json, read_msgpack
-from delaylog.broker.calls.problems import Problem, document_of
-from delaylog.broker.calls.settling import bulk_settling
+from delaylog.broker.calls.forms.parsers import read_json, read_msgpack
 from delaylog.broker.calls.shapes import parse_receipts
+from delaylog.broker.calls.turn.settles import bulk_settling
 from delaylog.broker.calls.turn.writes import Settling
-from delaylog.broker.engine.deliver.settling import Receipts
+from delaylog.broker.engine.deliver.settlements import Receipts
 from delaylog.broker.engine.errors import EngineError
 from delaylog.broker.engine.limits import Limits
 from delaylog.broker.engine.model import Delivery

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def _calls() -> Mapping[str, Handler]:
-    from delaylog.broker.streams.opening import open_stream
+    from delaylog.broker.streams.websocket import open_stream
 
     return {"stream": open_stream}
 

@@ -19,16 +19,15 @@ from urllib.parse import parse_qs
 import orjson
 
 from delaylog.broker.calls.access.sessions import TICKET
-from delaylog.broker.calls.answer import Answer, Stream
-from delaylog.broker.calls.problems import Problem
+from delaylog.broker.calls.answers import Answer, Problem, Stream
 from delaylog.broker.engine.errors import QuotaRefusal
-from delaylog.broker.host.open_streams import NO_GROUP, OpenStreams
+from delaylog.broker.host.waiters import NO_GROUP, OpenStreams
 from delaylog.broker.streams.events import HEADERS
 from delaylog.broker.streams.frames import end_event
 from delaylog.broker.web.mounts import Read, ReadsPage
-from delaylog.broker.web.openapi.document import Described, page
-from delaylog.contract.calls.broker import CLOCK, OVERVIEW
+from delaylog.broker.web.openapi import Described, page
 from delaylog.contract.calls.streams import EVENTS
+from delaylog.contract.calls.table import CLOCK, OVERVIEW
 
 if TYPE_CHECKING:
     from delaylog.broker.engine.errors import EngineError

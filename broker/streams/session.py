@@ -11,8 +11,8 @@ import asyncio
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from delaylog.broker.calls.problems import problem_of
-from delaylog.broker.calls.settling import settle_bulk, settle_named
+from delaylog.broker.calls.answers import problem_of
+from delaylog.broker.calls.turn.settles import settle_bulk, settle_named
 from delaylog.broker.engine.errors import EngineError
 from delaylog.broker.streams.frames import Grant, Settle, Stop, decode, delivery_frame, frame
 from delaylog.contract.calls.streams import CLIENT_FRAME_BYTES_MAX, HEARTBEAT_SECONDS

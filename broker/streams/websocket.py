@@ -1,8 +1,9 @@
-"""Carries a stream over a WebSocket: aiohttp's framing, our limits, close codes and reasons.
+"""Opens a stream of deliveries, and carries it over a WebSocket, or hands it to `events`.
 
-No compression is offered: a few bytes of a hostile client could become gigabytes. A client that
-answers no ping is taken for gone. Frames that are no messages are bounded too: pings and pongs in
-number, fragments in bytes (`connection.py`).
+A WebSocket has aiohttp's framing and our limits, close codes and reasons. No compression is
+offered: a few bytes of a hostile client could become gigabytes. A client that answers no ping is
+taken for gone. Frames that are no messages are bounded too: pings and pongs in number, fragments in
+bytes (`web/connection.py`).
 """
 
 from __future__ import annotations
@@ -10,29 +11,36 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Final, cast
 
 from aiohttp import WSCloseCode, WSMessage, WSMsgType, web
 
-from delaylog.broker.calls.problems import UPGRADE_REQUIRED, Problem
+from delaylog.broker.calls.answers import UPGRADE_REQUIRED, Duplex, Problem, Stream
+from delaylog.broker.calls.context import Context
+from delaylog.broker.calls.request_ids import HEADER
 from delaylog.broker.engine.errors import EngineError
-from delaylog.broker.engine.topics.token_bucket import TokenBucket
-from delaylog.broker.host.audit.request_ids import HEADER
-from delaylog.broker.host.open_streams import StopsError
+from delaylog.broker.engine.topics.rates import TokenBucket
+from delaylog.broker.host.waiters import StopsError
+from delaylog.broker.streams.events import HEADERS, pieces
+from delaylog.broker.streams.flow import Flow
 from delaylog.broker.streams.session import Session
-from delaylog.broker.web.answering import NAMED
+from delaylog.broker.web.responses import NAMED
 from delaylog.contract.calls.streams import (
     CLIENT_FRAME_BYTES_MAX,
     CLOSE_BASE,
     CLOSED_OK,
+    EVENTS,
     GOING_AWAY,
     HEARTBEAT_SECONDS,
     INTERNAL_ERROR,
 )
 
 if TYPE_CHECKING:
-    from delaylog.broker.streams.flow import Flow
     from delaylog.broker.web.connection import Connection
+
+
+# ------------------------------------------------------------------------------------ WebSocket
 
 CLOSE_SECONDS: Final = 2.0
 """How long a closing handshake may take; then the connection is aborted."""
@@ -191,3 +199,31 @@ def closing_of(why: EngineError) -> tuple[int, str]:
 def cut(reason: str) -> bytes:
     """A reason that fits into a close frame."""
     return reason.encode()[:REASON_BYTES_MAX].decode(errors="ignore").encode()
+
+
+# -------------------------------------------------------------------------------------- opening
+
+
+async def open_stream(ctx: Context) -> Stream | Duplex:
+    """GET …/groups/{group}/stream."""
+    values = ctx.query_values()
+    ctx.node.engine.state.holding.check()
+    if ctx.headers.get("Upgrade", "").strip().lower() == "websocket":
+        flow = Flow(ctx, values)
+        return Duplex(flow, partial(carry_stream, flow))
+    if EVENTS not in ctx.headers.get("Accept", ""):
+        raise Problem(
+            "bad_request",
+            f"a stream is a WebSocket, or server-sent events: send Upgrade: websocket, or "
+            f"Accept: {EVENTS}",
+        )
+    if values["form"] not in (None, "json"):
+        raise Problem("bad_request", "server-sent events are JSON", field="form")
+    flow = Flow(ctx, values)
+    if not flow.credit:
+        raise Problem(
+            "bad_request",
+            "server-sent events need messages and bytes of at least 1: a client cannot add credit",
+            field="messages",
+        )
+    return Stream(pieces(flow), EVENTS, HEADERS, flow)

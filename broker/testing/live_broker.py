@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from delaylog.client import Client
-from delaylog.client.child_broker import BrokerStartError, delaylog_program
-from delaylog.client.free_ports import free_port
+from delaylog.client.child_broker import BrokerStartError, delaylog_program, free_port
 
 READY_SECONDS: Final = 30.0
 STOP_SECONDS: Final = 20.0

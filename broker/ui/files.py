@@ -14,8 +14,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from delaylog.broker.calls.answer import Answer
-from delaylog.broker.calls.problems import Problem, problem_answer
+from delaylog.broker.calls.answers import Answer, Problem, problem_answer
 
 UI: Final = "/ui/"
 PAGE: Final = Path(__file__).parent / "page"

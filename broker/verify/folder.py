@@ -1,55 +1,318 @@
-"""Verify a whole data folder that no process serves."""
+"""Verify a whole data folder that no process serves, and the files that its checkpoints name.
+
+Named files are the runs of far hours, the snapshots, and the files of schedules.
+
+The living rows of an hour are counted by a checkpoint's topics, groups and floors. States alone are
+not enough in two cases. If a topic has several groups, a row lives once for each group that must
+see it. Rows below a group's floor have ended without a state that says so.
+"""
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Generator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, Final, NoReturn, TypeVar
 
 import numpy as np
 
-from delaylog.broker.backup.manifest import MANIFEST
+from delaylog.broker.backup.copies import MANIFEST
 from delaylog.broker.calls.access.first_admin import FILE as FIRST_ADMIN
-from delaylog.broker.cluster.copies.incoming import ASIDE, COPIED, INCOMING, MARK, PLACING
+from delaylog.broker.cluster.copies.incoming_folder import ASIDE, COPIED, INCOMING, MARK, PLACING
 from delaylog.broker.engine.hold import FILE as HELD
 from delaylog.broker.engine.hold import read_order
-from delaylog.broker.engine.keyspace.keyspace_base import KeyspaceBase
 from delaylog.broker.engine.keyspace.keyspace_files import FOLDER as KEYSPACE
-from delaylog.broker.engine.keyspace.keyspace_files import base_of
+from delaylog.broker.engine.keyspace.keyspace_files import Reader, base_of, position_of_name
+from delaylog.broker.engine.keyspace.keyspace_part import KeyspaceBase, is_missing, keyspace_part
+from delaylog.broker.engine.schedules.columns import Column, Columns, RowsFile, read_rows
+from delaylog.broker.engine.schedules.definitions import Definitions
+from delaylog.broker.engine.schedules.schedule import Schedule
 from delaylog.broker.engine.schedules.table import FOLDER as SCHEDULES
-from delaylog.broker.engine.upkeep.saved_state import FAR
-from delaylog.broker.host.audit.files import FOLDER as AUDIT
+from delaylog.broker.engine.schedules.table import named_files
+from delaylog.broker.engine.topics.groups import DEFAULT_GROUP, Group
+from delaylog.broker.engine.upkeep.saved_state import FAR, fill_group
+from delaylog.broker.host.watch.audit_files import FOLDER as AUDIT
 from delaylog.broker.verify.hours import Folder, HourCheck
-from delaylog.broker.verify.living import count_living, groups_of
-from delaylog.broker.verify.named_files import verify_far, verify_keyspace, verify_schedules
 from delaylog.broker.verify.physical_log import LogRange, verify_log, verify_staged
 from delaylog.broker.verify.report import Report
+from delaylog.extras import REDIS, missing_part
 from delaylog.replication.errors import MetaDamagedError
-from delaylog.replication.folder_owner import META, node_of
-from delaylog.replication.meta import load_meta
-from delaylog.storage.errors import CorruptionError
-from delaylog.storage.files.file_system import FileSystem
-from delaylog.storage.folder.checkpoint import (
+from delaylog.replication.meta import META, load_meta, node_of
+from delaylog.storage.checkpoint import (
+    KEPT,
     NO_CHECKPOINT,
     Checkpoint,
+    FarRuns,
     checkpoint_names,
     read_checkpoint,
 )
+from delaylog.storage.columns import every, rising
+from delaylog.storage.errors import CorruptionError
+from delaylog.storage.files.file_system import File, FileSystem
 from delaylog.storage.hours.delay_hour import DelayHour
-from delaylog.storage.hours.hour_counts import HourCounts
-from delaylog.storage.ids.id_hash import IdHash
+from delaylog.storage.hours.far.sorted_run import BLOCK_ROWS, RunFacts, SortedRun, run_size
+from delaylog.storage.hours.hour_rewrite import path_of
+from delaylog.storage.hours.hour_table import HourCounts
+from delaylog.storage.hours.state_seal import broken
 from delaylog.storage.layout import (
+    HOUR_MS,
     HOUR_SHIFT,
+    INDEX_BITS,
+    INDEX_ENTRY,
+    INDEX_ENTRY_SIZE,
     INDEX_MASK,
+    STATE_ENDED_FIRST,
+    STATE_ENTRY,
+    STATE_ENTRY_SIZE,
     TICK_SLOT_SIZE,
     TICK_SLOT_STRIDE,
     Int64Array,
+    RowArray,
+    StateArray,
+    group_of_name,
     hour_name,
     hour_of_name,
 )
+from delaylog.storage.log.frames import Frame
 from delaylog.storage.log.tick_slots import newest_slot, read_slots
+from delaylog.storage.runs.id_hash import IdHash
 from delaylog.storage.runs.run_store import INDEX, StoredRuns, open_runs, read_stored
+
+# ---------------------------------------------------------------------------------- living rows
+
+_ROWS: Final = 65_536
+
+
+def _no_run(_topic: int) -> NoReturn:
+    raise AssertionError("no message becomes ready here")
+
+
+def groups_of(checkpoint: Checkpoint) -> dict[int, list[Group]] | None:
+    """Groups by topic number, or None if the states alone tell which rows are living."""
+    members = checkpoint.members
+    if checkpoint is NO_CHECKPOINT:
+        return None
+    out: dict[int, list[Group]] = {}
+    plain = True
+    for topic in members["topics"]:
+        groups = out[topic["number"]] = []
+        for saved in topic["groups"]:
+            group = Group(saved["number"], saved["name"], _no_run)
+            fill_group(group, saved)
+            groups.append(group)
+        plain &= topic["next_group"] == DEFAULT_GROUP + 1 and [g.floor for g in groups] == [0]
+    # Rows of a dropped topic or group are living in no group, but have no state that says so.
+    return None if plain and len(out) == members["next_topic"] - 1 else out
+
+
+def count_living(
+    fs: FileSystem, place: str, rows: int, groups: Mapping[int, list[Group]]
+) -> Generator[None, None, int]:
+    """Count the living rows among the first `rows` of an hour, once for each group."""
+    living = 0
+    index = fs.open(path_of(fs, place, "delay.index"))
+    states: dict[int, File] = {}
+    for name in fs.listdir(place):
+        if (number := group_of_name(name)) is not None:
+            states[number] = fs.open(f"{place}/{name}")
+    try:
+        for first in range(0, rows, _ROWS):
+            count = min(_ROWS, rows - first)
+            raw = index.pread(count * INDEX_ENTRY_SIZE, first * INDEX_ENTRY_SIZE)
+            part = np.frombuffer(
+                raw[: len(raw) // INDEX_ENTRY_SIZE * INDEX_ENTRY_SIZE], INDEX_ENTRY
+            )
+            for number in np.unique(part["topic"]).tolist():
+                mine = part["topic"] == number
+                for group in groups.get(number, ()):
+                    entries = _entries(states.get(group.number), first, len(part))[mine]
+                    alive = group.has(part[mine]) & ~group.purged(part[mine], entries)
+                    alive &= entries["state"] < STATE_ENDED_FIRST
+                    living += int(np.count_nonzero(alive))
+            yield
+    finally:
+        for file in (index, *states.values()):
+            file.close()
+    return living
+
+
+def _entries(file: File | None, first: int, count: int) -> StateArray:
+    """States of rows; a missing or short file reads as zeros."""
+    size = count * STATE_ENTRY_SIZE
+    raw = b"" if file is None else file.pread(size, first * STATE_ENTRY_SIZE)
+    return np.frombuffer(raw.ljust(size, b"\0"), STATE_ENTRY)
+
+
+# ------------------------------------------------------------------ files that checkpoints name
+
+_SLICE_BLOCKS: Final = 16
+_SLICE_SCHEDULES: Final = 1_024
+
+
+def verify_far(
+    fs: FileSystem, folder: str, runs: FarRuns, report: Report
+) -> Generator[None, None, None]:
+    """Check the runs that a checkpoint names; other files are left-overs."""
+    place = f"{folder}/{FAR}"
+    present = set(fs.listdir(place)) if fs.exists(place) else set()
+    # Other files belong to the checkpoint before, or to a run that was being written.
+    report.files += len(present - runs.sizes.keys())
+    for dtype, facts in runs.each():
+        yield from _far_run(fs, place, dtype, facts, report)
+
+
+def _far_run(
+    fs: FileSystem, place: str, dtype: np.dtype[Any], facts: RunFacts, report: Report
+) -> Generator[None, None, None]:
+    name = f"{FAR}/{facts.number}.run"
+    if not fs.exists(f"{place}/{facts.number}.run"):
+        report.damaged(name, 0, f"missing; {facts.rows} rows were durable")
+        return
+    report.files += 1
+    report.bytes_read += run_size(facts, dtype)
+    try:
+        run = SortedRun(fs, f"{place}/{facts.number}.run", dtype, facts)
+    except CorruptionError as error:
+        report.damaged(name, error.position, error.what)
+        return
+    try:
+        last = -1
+        for first in range(0, facts.rows, BLOCK_ROWS * _SLICE_BLOCKS):
+            stop = min(first + BLOCK_ROWS * _SLICE_BLOCKS, facts.rows)
+            at = np.arange(first, stop)
+            keys, rows = run.keys_between(first, stop), run.rows(at)
+            if dtype == INDEX_ENTRY:
+                offsets, sizes = rows["offset"].astype(np.int64), rows["size"].astype(np.int64)
+                run.records(at, offsets, sizes)
+                good = _rows_are_those_of(keys, rows)
+            else:
+                good = not broken(rows).any()
+            if not good or int(keys[0]) <= last or not rising(keys):
+                report.damaged(name, first, "rows that do not match their keys")
+                return
+            last = int(keys[-1])
+            yield
+    except CorruptionError as error:
+        report.damaged(name, error.position, error.what)
+    finally:
+        run.close()
+
+
+def _rows_are_those_of(keys: Int64Array, rows: RowArray) -> bool:
+    number = rows["global_index"] == keys & INDEX_MASK
+    hour = rows["deliver_at"] // HOUR_MS == keys >> INDEX_BITS
+    return every(number) and every(hour)
+
+
+def verify_keyspace(
+    fs: FileSystem,
+    folder: str,
+    bases: list[tuple[KeyspaceBase, int]],
+    log: LogRange,
+    report: Report,
+) -> Generator[None, None, None]:
+    """Check all snapshots, yielding now and then.
+
+    `bases` = for each intact checkpoint: the base from which a start restores the keyspace, and the
+    checkpoint's position.
+    """
+    place = f"{folder}/{KEYSPACE}"
+    names = fs.listdir(place) if fs.exists(place) else []
+    wanted = {base.file for base, _ in bases if base.file}
+    for name in sorted(wanted - set(names)):
+        report.damaged(f"{KEYSPACE}/{name}", 0, "a snapshot that a checkpoint names is missing")
+    for name in names:
+        if position_of_name(name) is None:
+            report.note(f"{KEYSPACE}/{name}", 0, "not a snapshot; a start removes unfinished ones")
+            continue
+        if is_missing():
+            report.note(f"{KEYSPACE}/{name}", 0, f"not checked: {missing_part(REDIS)}")
+            continue
+        size = yield from _snapshot(fs, folder, name, report)
+        for base, _ in bases:
+            if base.file == name and size is not None and base.size != size:
+                what = f"{size} bytes, but the checkpoint says {base.size}"
+                report.damaged(f"{KEYSPACE}/{name}", 0, what)
+        if name not in wanted and bases:
+            report.note(f"{KEYSPACE}/{name}", 0, "a snapshot that no checkpoint names")
+    for base, position in bases:
+        first, last = (bisect_left(log.keyspace, at) for at in (base.position, position))
+        if base.position < log.first and base.frames:
+            what = f"the log begins here, but the keyspace needs frames from {base.position} on"
+            report.damaged("log", log.first, what)
+        elif base.frames != last - first:
+            what = (
+                f"{last - first} frames of the keyspace from here to {position}; the checkpoint "
+                f"counts {base.frames}"
+            )
+            report.damaged("log", base.position, what)
+
+
+def _snapshot(
+    fs: FileSystem, folder: str, name: str, report: Report
+) -> Generator[None, None, int | None]:
+    """Check one file; return its size if it is intact."""
+    report.files += 1
+    part = keyspace_part()
+    file = fs.open(f"{folder}/{KEYSPACE}/{name}")
+    try:
+        report.bytes_read += file.size()
+        check = part.ChunkCheck(Reader(file))
+        while check.next() is not None:
+            yield
+        if check.summary.position != position_of_name(name):
+            what = f"its position is {check.summary.position}, which its name does not say"
+            report.damaged(f"{KEYSPACE}/{name}", 0, what)
+            return None
+        return check.summary.size
+    except part.SnapshotError as error:
+        report.damaged(f"{KEYSPACE}/{name}", error.offset, error.what)
+        return None
+    finally:
+        file.close()
+
+
+def verify_schedules(
+    fs: FileSystem, folder: str, saved: Mapping[str, Any], log: LogRange, report: Report
+) -> Generator[None, None, None]:
+    """Check what a checkpoint (`saved`) names. Definitions in the log are checked with the log."""
+    place, named = f"{folder}/{SCHEDULES}", named_files(saved)
+    present = set(fs.listdir(place)) if fs.exists(place) else set()
+    for name in sorted(present):
+        report.files += 1
+        report.bytes_read += named.get(name, 0)
+    needed = saved["log_from"]
+    if needed < log.first:
+        what = f"schedules need the log from {needed}, and it begins at {log.first}"
+        report.damaged(SCHEDULES, 0, what)
+    definitions = Definitions(fs, place, _no_frame, Columns())
+    try:
+        for block in read_rows(fs, place, RowsFile(*saved["rows"])):
+            used = np.flatnonzero((block[Column.NUMBER] != 0) & (block[Column.PLACE] >= 0))
+            for at, slot in enumerate(used.tolist()):
+                row = block[:, slot].tolist()
+                number, where, size = row[Column.NUMBER], row[Column.PLACE], row[Column.SIZE]
+                one = Schedule.unpack(definitions.read(number, where, size))
+                if (one.number, one.topic) != (number, row[Column.TOPIC]):
+                    raise CorruptionError(
+                        f"the definition of schedule {one.name!r} in the row of another",
+                        path=f"{place}/{RowsFile(*saved['rows']).name}",
+                        position=slot,
+                    )
+                if at % _SLICE_SCHEDULES == 0:
+                    yield
+    except CorruptionError as error:
+        report.damaged(error.path.removeprefix(f"{folder}/"), error.position, error.what)
+    finally:
+        definitions.close()
+
+
+def _no_frame(position: int) -> Frame:
+    raise AssertionError(position)
+
+
+# ----------------------------------------------------------------------------------- the folder
 
 T = TypeVar("T")
 _KNOWN = frozenset(
@@ -177,7 +440,12 @@ class _Checkpoints:
 
 def _checkpoints(fs: FileSystem, folder: str, report: Report) -> _Checkpoints:
     out = _Checkpoints()
-    for name in checkpoint_names(fs, folder):
+    names = checkpoint_names(fs, folder)
+    for name in names[:-KEPT]:
+        # What it names may be gone: a power cut may undo the removal of the checkpoint alone.
+        report.files += 1
+        report.note(name, 0, "an old checkpoint, which the next one removes")
+    for name in names[-KEPT:]:
         report.files += 1
         found = read_checkpoint(fs, f"{folder}/{name}")
         if found is None:

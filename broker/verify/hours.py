@@ -18,14 +18,12 @@ import numpy as np
 from crc32c import crc32c
 
 from delaylog.broker.verify.report import Report
-from delaylog.storage.columns.questions import every
-from delaylog.storage.files.file_system import File, FileSystem
-from delaylog.storage.files.whole_files import read_file
+from delaylog.storage.columns import every
+from delaylog.storage.files.file_system import File, FileSystem, read_file
+from delaylog.storage.hours.extents import sound_extents
 from delaylog.storage.hours.hour_rewrite import path_of
-from delaylog.storage.hours.indexes.extents import sound_extents
-from delaylog.storage.hours.indexes.second_index import SecondIndex, rebuild
-from delaylog.storage.hours.states.state_seal import broken
-from delaylog.storage.ids.id_hash import IdHash
+from delaylog.storage.hours.second_index import SecondIndex, rebuild
+from delaylog.storage.hours.state_seal import broken
 from delaylog.storage.layout import (
     EXTENT_HOLE,
     EXTENT_REWRITTEN,
@@ -49,6 +47,7 @@ from delaylog.storage.layout import (
     head_sizes,
 )
 from delaylog.storage.messages.rows import seconds_of
+from delaylog.storage.runs.id_hash import IdHash
 
 IsRow = Callable[[Int64Array], np.ndarray]
 """Mask of the refs that name an existing row."""
@@ -120,7 +119,7 @@ class HourCheck:
     def _open(self, name: str) -> File | None:
         path = self._path(name)
         if not self._fs.exists(path):
-            self._damaged(name, 0, "missing")
+            self._report_finding(name, 0, "missing", promised=self._promised > 0)
             return None
         self._report.files += 1
         return self._fs.open(path)

@@ -18,7 +18,7 @@ from delaylog.broker.verify.report import Report
 from delaylog.storage.errors import CorruptionError
 from delaylog.storage.files.file_system import FileSystem
 from delaylog.storage.layout import FrameKind
-from delaylog.storage.log.levels import decode_level
+from delaylog.storage.log.frames import decode_level
 from delaylog.storage.log.log_reader import (
     Durable,
     judge_tail,
@@ -26,7 +26,7 @@ from delaylog.storage.log.log_reader import (
     segment_bases,
     segment_name,
 )
-from delaylog.storage.log.transaction_frames import PART, PartArray
+from delaylog.storage.log.payloads import PART, PartArray
 
 _HARMLESS: Final = (FrameKind.EPOCH_BEGIN, FrameKind.LEVEL, FrameKind.ACCESS)
 """Kinds of frames that change no row."""

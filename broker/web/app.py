@@ -1,6 +1,9 @@
-"""The HTTP server: routes, one handler, and the translation of errors.
+"""The HTTP server: routes, one handler, redirects to the leader, and the translation of errors.
 
-It uses aiohttp's low-level server. `broker/calls/routing` finds the handler of a path.
+It uses aiohttp's low-level server. `broker/calls/routes` finds the handler of a path. A node that
+does not lead redirects clients to the leader with status 307 and the same path. It answers a read
+with `?read=local` from its applied state. camellia's clients follow no redirect:
+`broker/camellia/leader_proxy` forwards their calls.
 """
 
 from __future__ import annotations
@@ -10,41 +13,88 @@ import logging
 from collections.abc import Awaitable, Callable, Container
 from functools import partial
 from typing import Any, Final, TypeAlias, cast
+from urllib.parse import parse_qs
 
 from aiohttp import HttpVersion10, HttpVersion11, web
 
-from delaylog.broker.calls.access.caller import Caller
-from delaylog.broker.calls.access.permitting import permit
-from delaylog.broker.calls.answer import Answer, AnyAnswer, Duplex, Stream
-from delaylog.broker.calls.context import BufferedContext, Context
-from delaylog.broker.calls.problems import Problem, problem_answer, problem_of
-from delaylog.broker.calls.routing import Route, no_head, pick, resolve
+from delaylog.broker.calls.access.caller import Caller, permit
+from delaylog.broker.calls.answers import (
+    Answer,
+    AnyAnswer,
+    Duplex,
+    Problem,
+    Stream,
+    problem_answer,
+    problem_of,
+)
+from delaylog.broker.calls.context import JSON, BufferedContext, Context
+from delaylog.broker.calls.request_ids import HEADER, RequestIds
+from delaylog.broker.calls.routes import Route, no_head, pick, resolve
 from delaylog.broker.calls.serving_node import ServingNode
 from delaylog.broker.engine.errors import NotLeadingError
-from delaylog.broker.host.audit.audit_log import AuditLog
-from delaylog.broker.host.audit.request_ids import HEADER, RequestIds
-from delaylog.broker.host.metrics.metrics import Metrics
 from delaylog.broker.host.system import descriptors
+from delaylog.broker.host.tls.contexts import ServerTls
 from delaylog.broker.host.tls.listener import TlsListener
-from delaylog.broker.host.tls.server_tls import ServerTls
 from delaylog.broker.host.waiters import TopicKey
+from delaylog.broker.host.watch.audit_log import AuditLog
+from delaylog.broker.host.watch.metrics import Metrics
 from delaylog.broker.host.watch.quiet_log import QuietLog
-from delaylog.broker.web.answering import LeanResponse, response_of, response_to, send_pieces
-from delaylog.broker.web.auditing import CallAudit
-from delaylog.broker.web.body_budget import BodyBudget
 from delaylog.broker.web.callers import Callers, check_opener
 from delaylog.broker.web.connection import CONNECTIONS_OWN, Connection, Server
-from delaylog.broker.web.fast_lane import FastLane, Head
-from delaylog.broker.web.http_context import HttpContext
+from delaylog.broker.web.fast_lane import FastLane, Head, ShortWay
+from delaylog.broker.web.http_context import BodyBudget, HttpContext
 from delaylog.broker.web.mounts import MountedApi, Mounts, ReadsPage
 from delaylog.broker.web.openapi import PAGES
-from delaylog.broker.web.outcomes import Outcomes
+from delaylog.broker.web.outcomes import CallAudit, Outcomes
 from delaylog.broker.web.pages import pages
-from delaylog.broker.web.redirects import elsewhere
-from delaylog.broker.web.request_checks import RequestChecks
-from delaylog.broker.web.request_line import LIMITS, METHODS, check_line, origin_form
-from delaylog.broker.web.short_way import ShortWay
+from delaylog.broker.web.request_heads import (
+    LIMITS,
+    METHODS,
+    RequestChecks,
+    check_line,
+    origin_form,
+)
+from delaylog.broker.web.responses import LeanResponse, response_of, response_to, send_pieces
+from delaylog.contract.calls.shapes import READ
 from delaylog.contract.calls.table import ALL
+
+# ------------------------------------------------------------------------------------ redirects
+
+
+def reads_locally(query: str) -> bool:
+    """Whether the query has `read=local`. Raises a Problem for an unknown value of `read`."""
+    said = parse_qs(query, keep_blank_values=True).get(READ.name)
+    return said is not None and READ.take({READ.name: said[-1]}) == "local"
+
+
+def redirect(leader_url: str, raw_path: str) -> Answer:
+    """A 307 redirect to the same call at the leader."""
+    return Answer(b"", JSON, 307, {"Location": leader_url + raw_path})
+
+
+def elsewhere(ctx: Context, raw_path: str) -> Answer | None:
+    """The redirect to answer with; None if this node may carry out the call."""
+    role = ctx.node.role
+    local = ctx.reads and bool(ctx.query_text) and reads_locally(ctx.query_text)
+    if role.leading:
+        if ctx.changes:
+            role.check()
+        return None
+    if local:
+        if ctx.node.suspended:
+            raise NotLeadingError("this node is reloading its data; try again")
+        if ctx.node.engine.state.retired:
+            # The frames that it appended last may never be committed. It follows the new leader
+            # in a moment.
+            raise NotLeadingError("this node has just ceased to lead; try again")
+        return None
+    url = role.leader_url()
+    if url is None:
+        raise NotLeadingError("there is no leader at the moment; try again")
+    return redirect(url, raw_path)
+
+
+# ----------------------------------------------------------------------------------- the server
 
 SETTLE_SECONDS: Final = 1.0
 """How long a call waits while a cluster changes its leader."""
@@ -216,6 +266,8 @@ class HttpFace:
             await api.stop()
         if self._runner is not None:
             await self._runner.cleanup()
+        if self._server is not None:
+            self._server.lane.resets.close()
 
     # ------------------------------------------------------------------ one request
 
@@ -250,13 +302,17 @@ class HttpFace:
         try:
             if path not in self._public:
                 reads = self._reads(request.method, path)
-                ctx.caller = await self._callers.find(
-                    request.headers,
-                    connection,
-                    query,
-                    reads=reads,
-                    leaderless=reads and path in self._leaderless,
-                )
+                try:
+                    ctx.caller = await self._callers.find(
+                        request.headers,
+                        connection,
+                        query,
+                        reads=reads,
+                        leaderless=reads and path in self._leaderless,
+                    )
+                except Problem:
+                    self._name_call(ctx, request.method, path)
+                    raise
             route = self._routes.get((request.method, path))
             handler: HttpHandler
             if route is not None:
@@ -324,11 +380,10 @@ class HttpFace:
             )
             answer = await self._carry(ctx, route.handler, head.path)
             assert isinstance(answer, Answer), "no hot call answers by a stream"
-            return answer
         except Exception as error:
-            return self._refusal(error, ctx, head.path)
-        finally:
-            self._outcomes.timed(ctx, began)
+            answer = self._refusal(error, ctx, head.path)
+        self._outcomes.timed(ctx, began)
+        return answer
 
     def _reads(self, method: str, path: str) -> bool:
         """Whether a request changes nothing."""
@@ -408,6 +463,14 @@ class HttpFace:
         if path.startswith(self._prefixes) or path in self._pages or not path.isascii():
             return None
         return self._mounts.carried(resolve(path, method, self._node.engine.state.topics))
+
+    def _name_call(self, ctx: HttpContext, method: str, path: str) -> None:
+        """Set the call of a request whose caller is refused, for its line in the audit log."""
+        try:
+            route = resolve(path, method)
+        except Problem:
+            return
+        ctx.about(route.call, route.topic_key, route.params)
 
     def _route(self, ctx: HttpContext, path: str, method: str) -> HttpHandler:
         if not path.isascii():

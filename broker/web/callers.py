@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from multidict import istr
 
-from delaylog.broker.calls.access.authenticating import FOLLOWER_SECONDS
+from delaylog.broker.calls.access.authenticator import FOLLOWER_SECONDS
 from delaylog.broker.calls.access.caller import ANYONE, Caller
 from delaylog.broker.calls.access.sessions import (
     CSRF_HEADER,
@@ -18,12 +18,12 @@ from delaylog.broker.calls.access.sessions import (
     session_secret,
     ticket_secret,
 )
-from delaylog.broker.calls.problems import Problem
-from delaylog.broker.host.tls.client_certificates import client_certificate
+from delaylog.broker.calls.answers import Problem
+from delaylog.broker.host.tls.contexts import client_certificate
 
 if TYPE_CHECKING:
     from delaylog.broker.calls.serving_node import ServingNode
-    from delaylog.broker.host.open_streams import OpenStream
+    from delaylog.broker.host.waiters import OpenStream
 
 _AUTHORIZATION: Final = istr("Authorization")
 """Looked up for every request: the case of an `istr` is folded only once."""

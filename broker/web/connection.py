@@ -2,9 +2,9 @@
 
 aiohttp parses a request into objects, and runs it in a task that the connection's task starts. That
 costs more than a send. So a request whose head is known (`fast_lane`) and whose body has arrived is
-carried out at once. All other requests are passed to aiohttp byte for byte, and aiohttp keeps the
-connection until it has answered them. A connection has one request in progress at a time, so
-answers keep the order of pipelined requests on both paths.
+carried out at once. All other requests are passed to aiohttp byte for byte, one at a time. What
+arrives behind a request (`request_end`) waits until that is answered, so answers keep the order of
+pipelined requests on both paths, and no request suffers from what follows it.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
 
-from delaylog.broker.calls.problems import Problem, problem_answer
-from delaylog.broker.host.tls.wrong_port import ALERT, opens_with_tls
-from delaylog.broker.web.answering import UNREAD_BYTES_MAX, LeanResponse, wire_of
-from delaylog.broker.web.request_line import LINE_BYTES_MAX, refusal_of
+from delaylog.broker.calls.answers import Problem, problem_answer
+from delaylog.broker.host.tls.failed_handshakes import ALERT, opens_with_tls
+from delaylog.broker.web.request_end import RequestEnd
+from delaylog.broker.web.request_heads import refusal_of
+from delaylog.broker.web.responses import UNREAD_BYTES_MAX, LeanResponse, wire_of
 from delaylog.contract.calls.streams import CLIENT_FRAME_BYTES_MAX
 from delaylog.contract.members import limit_note
 
 if TYPE_CHECKING:
     from delaylog.broker.calls.access.caller import Caller
     from delaylog.broker.calls.access.sessions import Session
-    from delaylog.broker.host.open_streams import OpenStream
+    from delaylog.broker.host.waiters import OpenStream
     from delaylog.broker.host.watch.quiet_log import QuietLog
-    from delaylog.broker.web.fast_lane import FastLane, Head
-    from delaylog.broker.web.short_way import ShortRequest
+    from delaylog.broker.web.fast_lane import FastLane, Head, ShortRequest
 
 BUFFERED_BYTES_MAX: Final = 16_384
 """Largest incomplete request that is buffered here; aiohttp gets larger ones."""
@@ -58,11 +58,11 @@ class Connection(RequestHandler):
         "_buffered",
         "_buffered_timer",
         "_carrying",
+        "_end",
         "_full",
         "_lane",
-        "_left",
-        "_opening",
         "_theirs",
+        "_waiting",
         "caller",
         "flow",
         "is_deaf",
@@ -84,11 +84,9 @@ class Connection(RequestHandler):
         """Whether reading is paused because too many bytes are buffered in `_buffered`."""
         self._buffered_timer: asyncio.TimerHandle | None = None
         self._theirs = False
-        """Whether aiohttp handles the connection at the moment."""
-        self._left = 0
-        """Bytes that aiohttp's request still lacks; negative if its end is not known."""
-        self._opening = b""
-        """The beginning of the request that aiohttp got last."""
+        """Whether aiohttp has the request in progress."""
+        self._end = RequestEnd(lane.head, None)
+        """The end of the request that aiohttp got last."""
         self.caller: Caller | None = None
         """Who made the last call."""
         self.session: Session | None = None
@@ -123,6 +121,8 @@ class Connection(RequestHandler):
         if self._carrying is not None:
             self._carrying.cancel()
         self._stop_timer()
+        if self._full:
+            self._lane.resets.forget(self)
         super().connection_lost(exc)
 
     def handle_error(
@@ -137,7 +137,7 @@ class Connection(RequestHandler):
             return super().handle_error(request, status, exc, message)
         server = self._manager
         assert isinstance(server, Server)
-        refusal = refusal_of(exc, self._opening)
+        refusal = refusal_of(exc, self._end.opening)
         server.count_problem(refusal.code)
         return LeanResponse(problem_answer(refusal), self._lane.ids.new(), close=True)
 
@@ -170,40 +170,30 @@ class Connection(RequestHandler):
             if self.is_deaf:
                 return
         if self._theirs:
-            if self._left:
-                self._give(data, max(self._left, 0) - len(data))
-                return
-            if not self._is_idle():
-                # aiohttp has not finished its last request, or this request was pipelined.
-                head = self._lane.head(data)
-                self._give(data, -1 if head is None else head.size - len(data))
-                return
-            self._theirs = False
+            if self._payload_parser is not None or not self._end.is_reached:
+                self._pass_on(data)
+            else:
+                self._wait(self._buffered + data)
+            return
         if self._buffered or self._carrying is not None:
             data = self._buffered + data
         if self._carrying is None:
             self._begin(data)
-            return
+        else:
+            self._wait(data)
+
+    def _wait(self, data: bytes) -> None:
+        """Buffer what arrived behind the request in progress."""
         self._buffered = data
-        if not self._full and len(data) > BUFFERED_BYTES_MAX and self.transport is not None:
+        if len(data) > BUFFERED_BYTES_MAX and self.transport is not None:
+            # Perhaps again: aiohttp resumes reading for a body.
             self._full = True
-            self.transport.pause_reading()
+            self._lane.resets.pause(self, self.transport)
 
     @property
     def is_busy(self) -> bool:
         """Whether a call of this connection is in progress."""
         return self._carrying is not None or self._current_request is not None
-
-    def _is_idle(self) -> bool:
-        """Whether aiohttp has answered all requests that it got."""
-        waiter = self._waiter
-        return (
-            waiter is not None
-            and not waiter.done()
-            and not self._messages
-            and self._current_request is None
-            and not self._upgraded
-        )
 
     def _begin(self, data: bytes) -> None:
         """Begin a request, and those behind it as far as they are answered at once."""
@@ -233,11 +223,11 @@ class Connection(RequestHandler):
             if opens_with_tls(data):
                 self._refuse_tls()
             elif b"\r\n\r\n" in data or len(data) > BUFFERED_BYTES_MAX:
-                self._give(data, -1)
+                self._give(data, None)
             else:
                 self._hold(data)
         elif head.route is None or head.size > max(len(data), BUFFERED_BYTES_MAX):
-            self._give(data, head.size - len(data))
+            self._give(data, head)
         else:
             self._hold(data)
 
@@ -253,24 +243,62 @@ class Connection(RequestHandler):
     def _hold(self, data: bytes) -> None:
         """Keep the beginning of a request until the rest arrives."""
         self._buffered = data
+        self._read_on()
         if self._buffered_timer is None:
             self._buffered_timer = self._loop.call_later(BUFFERED_SECONDS, self._buffered_too_long)
 
-    def _give(self, data: bytes, left: int) -> None:
-        """Pass bytes to aiohttp; `left` = the bytes that its request lacks after them."""
-        self._stop_timer()
-        if not self._theirs or not self._left:
-            self._opening = data[:LINE_BYTES_MAX]
-        self._theirs, self._left = True, left
-        if self._full and self.transport is not None:
+    def _read_on(self) -> None:
+        """Resume reading if few bytes are buffered."""
+        if self._full and len(self._buffered) <= BUFFERED_BYTES_MAX and self.transport is not None:
             self._full = False
+            self._lane.resets.forget(self)
             self.transport.resume_reading()
-        super().data_received(data)
+
+    def _give(self, data: bytes, head: Head | None) -> None:
+        """Leave the request at the start of these bytes to aiohttp."""
+        self._stop_timer()
+        self._theirs = True
+        self._end = RequestEnd(self._lane.head, head)
+        self._pass_on(data)
+
+    def _pass_on(self, data: bytes) -> None:
+        """Pass the bytes of aiohttp's request to aiohttp; those behind it wait for its answer."""
+        size = len(data) if self._payload_parser is not None else self._end.take(data)
+        self._buffered = data[size:]
+        # First: aiohttp may pause reading for a large body.
+        self._read_on()
+        super().data_received(data[:size])
+
+    def set_parser(self, parser: Any, data_received_cb: Callable[[], None] | None = None) -> None:
+        """Carry a WebSocket from now on: what arrived behind its request belongs to it."""
+        super().set_parser(parser, data_received_cb)
+        data, self._buffered = self._buffered, b""
+        self._read_on()
+        if data:
+            self.data_received(data)
+
+    @property
+    def _waiter(self) -> asyncio.Future[None] | None:
+        """What aiohttp awaits while it has no request. It sets it anew once it has answered one."""
+        return self._waiting
+
+    @_waiter.setter
+    def _waiter(self, waiter: asyncio.Future[None] | None) -> None:
+        self._waiting = waiter
+        if waiter is not None and self._theirs and self._end.is_reached:
+            self._theirs = False
+            if self._buffered:
+                self._loop.call_soon(self._take_back)
+
+    def _take_back(self) -> None:
+        """Begin what waited for aiohttp's answer, unless more has arrived, and has begun it."""
+        if self._buffered and self._carrying is None and not self._theirs:
+            self._begin(self._buffered)
 
     def _buffered_too_long(self) -> None:
         self._buffered_timer = None
         data, self._buffered = self._buffered, b""
-        self._give(data, -1)
+        self._give(data, None)
 
     def _stop_timer(self) -> None:
         if self._buffered_timer is not None:
@@ -360,9 +388,8 @@ class Connection(RequestHandler):
         if self._carrying is not None or self.transport is None:
             return
         self._next_keepalive_close_time = self._loop.time() + self._keepalive_timeout
-        if self._full and len(self._buffered) <= BUFFERED_BYTES_MAX:
-            self._full = False
-            self.transport.resume_reading()
+        if self._full:
+            self._read_on()
         if self._buffered and not self._begins:
             try:
                 self._begin(self._buffered)

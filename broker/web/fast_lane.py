@@ -1,12 +1,16 @@
-"""Recognises requests that need no HTTP library: calls to topics whose heads are known.
+"""Hot calls that need no HTTP library and no task: calls to topics whose heads are known.
 
 A client sends the same head repeatedly. aiohttp's parser parses a new head once, and the head is
 checked and routed once. From then on its bytes are looked up in a cache, which holds the result.
+`ShortWay` begins such a call as it arrives, and a callback answers it: it finds the caller and
+checks the right; `calls/short_calls` carries the call out. A call that it does not begin is left to
+the general way, `FastLane.carry` in a task.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -16,20 +20,26 @@ from aiohttp.base_protocol import BaseProtocol
 from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.http_parser import HttpRequestParser, RawRequestMessage
 
-from delaylog.broker.calls.access.caller import Caller
-from delaylog.broker.calls.answer import Answer
+from delaylog.broker.calls.access.caller import Caller, permit
+from delaylog.broker.calls.answers import Answer, Problem, problem_answer
 from delaylog.broker.calls.context import Form, form_of
-from delaylog.broker.calls.problems import Problem
-from delaylog.broker.calls.routing import Route
-from delaylog.broker.calls.short_calls import Begin
-from delaylog.broker.calls.trace_context import TRACEPARENT
-from delaylog.broker.host.audit.request_ids import HEADER, RequestIds
-from delaylog.broker.web.request_checks import RequestChecks
-from delaylog.broker.web.request_line import LIMITS
+from delaylog.broker.calls.request_ids import HEADER, TRACEPARENT, RequestIds
+from delaylog.broker.calls.routes import Route
+from delaylog.broker.calls.serving_node import ServingNode
+from delaylog.broker.calls.short_calls import Begin, ShortCall, begin_of
+from delaylog.broker.host.system.resets import Resets
+from delaylog.broker.host.watch.metrics import Metrics
+from delaylog.broker.web.callers import Callers
+from delaylog.broker.web.outcomes import CallAudit, Outcomes
+from delaylog.broker.web.request_heads import LIMITS, RequestChecks
+from delaylog.broker.web.responses import wire_of
+from delaylog.contract.calls.call import ApiCall
 
 if TYPE_CHECKING:
     from delaylog.broker.web.connection import Connection
-    from delaylog.broker.web.short_way import ShortWay
+
+
+# ---------------------------------------------------------------------------------- known heads
 
 HEADS_KEPT: Final = 4_096
 """Number of heads to cache. Each body length of a client makes a different head."""
@@ -46,7 +56,7 @@ class Head:
     end: int
     """Length of the head, in bytes."""
     size: int
-    """Length of the request: head and body, in bytes."""
+    """Length of the request: head and body, in bytes; of the head alone if the body is chunked."""
     path: str = ""
     headers: Mapping[str, str] | None = None
     route: Route | None = None
@@ -55,6 +65,8 @@ class Head:
     """Begins the call without a task; None if it cannot be."""
     form: Form | None = None
     """The form of the body and of the answer; None without a route."""
+    chunked: bool = False
+    """Whether the body tells its length by chunks."""
 
 
 class FastLane:
@@ -73,6 +85,7 @@ class FastLane:
         """
         self.ids = ids
         self.short = short
+        self.resets = Resets()
         self._checks = checks
         self._find_route = find_route
         self.carry = carry
@@ -80,9 +93,7 @@ class FastLane:
         self._protocol = BaseProtocol(asyncio.get_running_loop())
 
     def head(self, data: bytes) -> Head | None:
-        """The head at the start of `data`; None if it is not complete, or does not state the length
-        of its request.
-        """
+        """The head at the start of `data`; None if it is not complete, or is malformed."""
         end = data.find(b"\r\n\r\n") + 4
         raw = data[:end]
         found = self._heads.get(raw)
@@ -98,21 +109,23 @@ class FastLane:
     def _parsed(self, raw: bytes) -> RawRequestMessage | None:
         parser = HttpRequestParser(self._protocol, self._protocol._loop, 2**16, **LIMITS)
         try:
-            messages, upgraded, _ = parser.feed_data(raw)
+            messages, _, _ = parser.feed_data(raw)
         except HttpProcessingError:
             return None
         if len(messages) != 1:
             return None
         message: RawRequestMessage = messages[0][0]
-        # Java's client offers an upgrade to h2c with each request, which a server may ignore.
-        other = upgraded and message.headers.get(hdrs.UPGRADE, "").lower() != "h2c"
-        return None if message.chunked or other else message
+        return message
 
     def _read(self, message: RawRequestMessage, end: int) -> Head:
         headers = message.headers
+        if message.chunked:
+            return Head(end, end, chunked=True)
         size = end + int(headers.get(hdrs.CONTENT_LENGTH, 0))
         plain = (
             message.version == HttpVersion11
+            # Java's client offers an upgrade to h2c with each request, which a server may ignore.
+            and (not message.upgrade or headers.get(hdrs.UPGRADE, "").lower() == "h2c")
             and not message.should_close
             and not any(name in headers for name in _REFUSED)
             # Answers to it have no body.
@@ -130,3 +143,162 @@ class FastLane:
         form = form_of(headers)
         begin = self.short.begin_of(route.call, form)
         return Head(end, size, message.path, headers, route, begin, form)
+
+
+# ------------------------------------------------------------------------- calls without a task
+
+log = logging.getLogger("delaylog.web")
+
+
+class ShortWay:
+    """Begins calls of one HTTP face without a task."""
+
+    def __init__(
+        self,
+        node: ServingNode,
+        callers: Callers,
+        audit: CallAudit,
+        outcomes: Outcomes,
+        metrics: Metrics,
+        ids: RequestIds,
+    ) -> None:
+        self.node = node
+        self._callers = callers
+        self.ids = ids
+        self.audit = audit
+        self.outcomes = outcomes
+        self._metrics = metrics
+
+    def begin_of(self, call: ApiCall, form: Form) -> Begin | None:
+        """What begins a call of this form; None = it takes the general way, as do calls that
+        the audit log records whatever their outcome.
+        """
+        return None if self.audit.records(call.right) else begin_of(call, form)
+
+    def begin(self, head: Head, body: bytes, connection: Connection) -> None:
+        """Begin a request of the fast lane: without a task, or else by the general way."""
+        begin, route = head.begin, head.route
+        caller = None if begin is None else self._admit(head, connection)
+        if begin is None or route is None or caller is None:
+            connection.carry(head, body, None)
+            return
+        call = ShortRequest(self, head, route, body, connection, caller)
+        connection.begin_call(call)
+        try:
+            permit(caller, route.call, route.topic_key, route.params)
+            begun = begin(call)
+        except Exception as error:
+            call.fail(error)
+            begun = True
+        if begun:
+            self._metrics.fast_requests += 1
+        else:
+            connection.end_call()
+            connection.carry(head, body, caller)
+
+    def _admit(self, head: Head, connection: Connection) -> Caller | None:
+        """The caller of a request that may take the short way, admitted; None: it may not."""
+        try:
+            self.node.role.check()
+            return self._callers.by_token(head.headers or {}, connection)
+        except Exception:
+            # The general way waits, or refuses.
+            return None
+
+
+class ShortRequest(ShortCall):
+    """One request of a connection."""
+
+    changes = True
+    _on_gone: Callable[[], None] | None = None
+
+    def __init__(
+        self,
+        way: ShortWay,
+        head: Head,
+        route: Route,
+        body: bytes,
+        connection: Connection,
+        caller: Caller,
+    ) -> None:
+        # As the base classes and `about` do it, whose calls would take longer.
+        self.node = way.node
+        self.headers, self.query_text, self.raw = head.headers or {}, "", body
+        self.call, self.topic_key, self.params = route.call, route.topic_key, route.params
+        self.name = route.call.name
+        self.caller = caller
+        self.request_id = way.ids.new()
+        self._way = way
+        self._path, self._form = head.path, head.form
+        self.origin = connection
+        self._began_s = way.node.machine.steady_s()
+
+    @property
+    def address(self) -> str:
+        """The host that the call came from."""
+        return str(self.origin.address)
+
+    def composed(self, answer: Answer) -> bytes:
+        """The bytes of an answer."""
+        return wire_of(answer, self.request_id)
+
+    def reply(self, answer: Answer) -> None:
+        """Answer the call, unless the client has left. Raises nothing, as `send`."""
+        if self.gone:
+            return
+        try:
+            composed = self.composed(answer)
+        except Exception as error:
+            self._break_off(error)
+            return
+        self.send(composed)
+
+    def send(self, composed: bytes) -> None:
+        """Answer the call with these bytes, unless the client has left.
+
+        It raises nothing: the caller may be the commit of other calls too.
+        """
+        if self.gone:
+            return
+        self.gone = True
+        try:
+            self.origin.answer(composed)
+        except Exception as error:
+            self._break_off(error)
+            return
+        self._way.outcomes.timed(self, self._began_s)
+        self.origin.go_on()
+
+    def _break_off(self, error: Exception) -> None:
+        """The call cannot be answered: the connection must end."""
+        facts = {"path": self._path, "request_id": self.request_id}
+        log.error("unexpected error", exc_info=error, extra=facts)
+        self.gone = True
+        self.origin.force_close()
+        self.origin.end_call()
+
+    def fail(self, error: BaseException) -> None:
+        """Answer the call with a refusal, or with a fault of the broker."""
+        try:
+            assert isinstance(error, Exception), "a call that was cancelled has no error"
+            problem = self._way.outcomes.problem(error, self, self._path)
+            self._way.audit.note_refusal(self, problem.code, self._path)
+            answer = problem_answer(problem)
+        except Exception:
+            # The refusal could not be made: without an answer the connection must end.
+            self.gone = True
+            self.origin.force_close()
+            self.origin.end_call()
+            return
+        self.reply(answer)
+
+    def when_gone(self, call: Callable[[], None]) -> None:
+        """Call back if the client leaves before the call is answered."""
+        self._on_gone = call
+
+    def cancel(self) -> None:
+        """The client has left."""
+        if not self.gone:
+            self.gone = True
+            if self._on_gone is not None:
+                self._on_gone()

@@ -1,4 +1,9 @@
-"""A call over HTTP: its headers, and a body that may still be arriving."""
+"""A call over HTTP: its headers, and a body that may still be arriving, within a limit of memory.
+
+One limit holds for the whole process, for any number of connections. Bytes count when they arrive,
+so a client that only announces a large body takes no memory from others. A body that arrives
+together with its head does not count, because it is small.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +12,39 @@ from typing import Final
 
 from aiohttp import HttpVersion11, StreamReader, web
 
+from delaylog.broker.calls.answers import Problem, no_memory
 from delaylog.broker.calls.context import Context, too_large
-from delaylog.broker.calls.problems import Problem, no_memory
 from delaylog.broker.calls.serving_node import ServingNode
-from delaylog.broker.web.body_budget import BodyBudget
+from delaylog.contract.members import limit_note
+
+# ---------------------------------------------------------------------------- memory for bodies
+
+
+class BodyBudget:
+    """Bytes of bodies that have arrived and are not answered yet."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self._bytes_max = bytes_max
+        self.bytes_held = 0
+
+    def take(self, size: int) -> None:
+        """Count bytes that have arrived. Raises a Problem if they exceed the limit."""
+        if self.bytes_held + size > self._bytes_max:
+            raise Problem(
+                "not_ready",
+                f"the bodies of all requests together have at most {self._bytes_max} bytes"
+                + limit_note("bodies_bytes_max")
+                + "; try again",
+            )
+        self.bytes_held += size
+
+    def give_back(self, size: int) -> None:
+        """Release the bytes of a request that has ended."""
+        self.bytes_held -= size
+        assert self.bytes_held >= 0, "no body gives back what it did not take"
+
+
+# ------------------------------------------------------------------------------------- the call
 
 READ_SECONDS_MAX: Final = 30
 """A request's body arrives within this time, or the call ends with 408."""

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from delaylog.broker.calls.access.caller import Caller
-from delaylog.broker.calls.answer import Answer, AnyAnswer, Stream
+from delaylog.broker.calls.answers import Answer, AnyAnswer, Stream
 from delaylog.broker.calls.operations import Handler
-from delaylog.broker.calls.routing import Route
-from delaylog.broker.host.open_streams import OpenStreams
+from delaylog.broker.calls.routes import Route
+from delaylog.broker.host.waiters import OpenStreams
 from delaylog.broker.web.http_context import HttpContext
-from delaylog.broker.web.openapi.document import Described
+from delaylog.broker.web.openapi import Described
 from delaylog.contract.calls.call import Right
 
 ApiHandler: TypeAlias = Callable[[HttpContext], Awaitable[Any]]

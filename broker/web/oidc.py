@@ -19,8 +19,8 @@ import orjson
 
 from delaylog.broker.calls.access.caller import FOREIGN_MARK, Caller
 from delaylog.broker.engine.access.grants import Permissions
-from delaylog.broker.host.settings.oidc_config import OidcConfig
-from delaylog.broker.host.settings.options import ConfigError
+from delaylog.broker.host.config import OidcConfig
+from delaylog.broker.host.settings import ConfigError
 from delaylog.broker.host.watch.quiet_log import QuietLog
 from delaylog.extras import command
 

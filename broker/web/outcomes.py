@@ -1,22 +1,30 @@
-"""How calls over HTTP end, for metrics and the log: their times, refusals and faults."""
+"""How calls over HTTP end, for metrics, the log and the audit log: times, refusals and faults.
+
+The audit log has the calls that its settings choose, and all refusals, with the request id that the
+answer has.
+"""
 
 from __future__ import annotations
 
 import logging
-from typing import Final
+from collections.abc import Awaitable, Callable
 
 from aiohttp import web
 
+from delaylog.broker.calls.access.caller import ANYONE
+from delaylog.broker.calls.answers import AnyAnswer, Problem, broken, problem_of
 from delaylog.broker.calls.context import Context
-from delaylog.broker.calls.problems import Problem, broken, problem_of
+from delaylog.broker.calls.request_ids import trace_id_of
 from delaylog.broker.calls.serving_node import ServingNode
-from delaylog.broker.calls.trace_context import trace_id_of
 from delaylog.broker.engine.errors import EngineError
+from delaylog.broker.host.watch.audit_files import ADMINISTRATIVE, DONE, AuditLine
+from delaylog.broker.host.watch.audit_log import REFUSALS, AuditError, AuditLog
+from delaylog.broker.host.watch.timings import OTHER
 from delaylog.broker.web.http_context import HttpContext
+from delaylog.contract.calls.call import Right
 from delaylog.storage.errors import DISTRUSTED
 
-UNNAMED: Final = "other"
-"""The call of requests that name none, such as a path that does not exist."""
+# -------------------------------------------------------------------------- metrics and the log
 
 log = logging.getLogger("delaylog.web")
 
@@ -29,12 +37,15 @@ class Outcomes:
         self._now = node.machine.steady_s
 
     def timed(self, ctx: Context, began: float) -> None:
-        """Count the time of a request that is answered now, and the refusal that its body tells."""
+        """Count the time of a request that is answered now, and the refusal that its body tells.
+
+        Requests that get no answer, as when the client leaves, are not counted by any way.
+        """
         seconds = self._now() - began
         timings = self._node.timings
         if ctx.refused:
             self.count(ctx.face, ctx.refused)
-        call = ctx.name or UNNAMED
+        call = ctx.name or OTHER
         counted = timings.note_request(ctx.face, call, seconds, ctx.wait_ms, ctx.request_id)
         # The fast lane carries no requests that belong to traces.
         trace_id = trace_id_of(ctx.headers) if type(ctx) is HttpContext else None
@@ -68,3 +79,68 @@ class Outcomes:
                 problem = broken(ctx.request_id)
         self.count(ctx.face, problem.code)
         return problem
+
+
+# -------------------------------------------------------------------------------- the audit log
+
+
+class CallAudit:
+    """The audit of one HTTP face."""
+
+    def __init__(self, log: AuditLog) -> None:
+        self._log = log
+        self.records = log.records
+
+    async def carry(
+        self,
+        ctx: Context,
+        right: Right,
+        handler: Callable[[Context], Awaitable[AnyAnswer]],
+    ) -> AnyAnswer:
+        """Carry out a call and record it. Raises a Problem if its line cannot be written."""
+        if not self.records(right):
+            return await handler(ctx)
+
+        async def work() -> AnyAnswer:
+            if ctx.changes and right in ADMINISTRATIVE:
+                # The node may have lost its leadership while the line was written.
+                ctx.node.role.check()
+            return await handler(ctx)
+
+        try:
+            return await self._log.carry(
+                right, lambda outcome: _line(ctx, right, outcome, ctx.name), work, _code_of
+            )
+        except AuditError as error:
+            raise Problem("disk_full" if error.full else "not_ready", str(error)) from None
+
+    def note_refusal(self, ctx: Context, code: str, path: str) -> None:
+        """Record a caller that was not recognised, or lacked the right."""
+        if code in REFUSALS:
+            right = None if ctx.call is None else ctx.call.right
+            # The path is no name: names are labels of metrics, too, and a stranger chooses paths.
+            self._log.refused(_line(ctx, right, code, ctx.name or path))
+
+
+def _code_of(error: Exception) -> str | None:
+    problem = problem_of(error)
+    return None if problem is None else problem.code
+
+
+def _line(ctx: Context, right: Right | None, outcome: str, call: str) -> AuditLine:
+    namespace, topic = ctx.topic_key
+    params = {name: value for name, value in ctx.params.items() if name not in ("group", "action")}
+    return AuditLine(
+        principal=None if ctx.caller is ANYONE else ctx.caller.name,
+        address=ctx.address or None,
+        face=ctx.face,
+        call=call,
+        right=right,
+        namespace=namespace if topic else None,
+        topic=topic or None,
+        group=ctx.params.get("group"),
+        count=ctx.count,
+        outcome=(ctx.refused or DONE) if outcome == DONE else outcome,
+        request_id=ctx.request_id or None,
+        facts={**params, **ctx.facts},
+    )

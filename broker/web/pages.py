@@ -11,11 +11,10 @@ from typing import Any
 
 import orjson
 
-from delaylog.broker.calls.answer import Answer
+from delaylog.broker.calls.answers import Answer, Problem
 from delaylog.broker.calls.context import JSON, Context
-from delaylog.broker.calls.problems import Problem
 from delaylog.broker.calls.serving_node import ServingNode
-from delaylog.broker.host.metrics.metrics import Metrics
+from delaylog.broker.host.watch.metrics import Metrics
 from delaylog.broker.web.mounts import Mounts
 from delaylog.broker.web.openapi import openapi_document
 

@@ -15,10 +15,8 @@ from delaylog.client.calls import schedules as schedule_calls
 from delaylog.client.calls import targets as target_calls
 from delaylog.client.calls import topics as topic_calls
 from delaylog.client.calls import transactions as transaction_calls
-from delaylog.client.calls.call import Call
-from delaylog.client.calls.places import Places
+from delaylog.client.calls.call import Call, Places
 from delaylog.client.keywords import TimeLimit
-from delaylog.client.wire.durations import split_limit
 
 if TYPE_CHECKING:
     from delaylog.client._async.transport import AsyncTransport
@@ -67,11 +65,11 @@ class AsyncBrokerCalls:
         """Add, promote, remove, replace or move nodes. Returns the members afterwards.
 
         `contact`: name, peer, election_port, http, resp of a node to add or move; `force=True` to
-        remove a majority of the voters; and `timeout` or `timeout_s`.
+        remove a majority of the voters; and `timeout`.
         """
-        limit_s, facts = split_limit(contact)
-        await self.leading(timeout_s=limit_s)
-        call = topic_calls.change_members(action, nodes, facts, timeout_s=limit_s)
+        limits: TimeLimit = {"timeout": contact.pop("timeout", None)}
+        await self.leading(**limits)
+        call = topic_calls.change_members(action, nodes, contact, **limits)
         return await self._carry(call)
 
     clock = carried_anywhere(topic_calls.clock)

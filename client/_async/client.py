@@ -25,8 +25,8 @@ from delaylog.client._async.send_calls import AsyncSendCalls
 from delaylog.client._async.surface import AsyncQueueClient
 from delaylog.client._async.workers.ports import AsyncLinkPort
 from delaylog.client._async.workers.worker import AsyncWorker
+from delaylog.client.calls.call import Places
 from delaylog.client.calls.messages import BulkSendKeywords
-from delaylog.client.calls.places import Places
 from delaylog.client.codec import JSON, Codec, check_codec
 from delaylog.client.errors import ClientError, NotReached, in_time
 from delaylog.client.hooks import Hooks, as_one, overridden
@@ -38,20 +38,18 @@ from delaylog.client.options import (
     split_connection,
     split_options,
 )
-from delaylog.client.sending.many import split_send_limit
-from delaylog.client.sending.outbox import INTERRUPTED_S, Outbox
-from delaylog.client.sending.producers import Producers
-from delaylog.client.shards.receiving import Wanted
-from delaylog.client.shards.settling import Share, ToSettle, Verb, joined, shares_of
+from delaylog.client.sending.lane import Producers
+from delaylog.client.sending.outbox import INTERRUPTED_S, Outbox, split_send_limit
+from delaylog.client.shards.receives import Wanted
+from delaylog.client.shards.settlements import Share, ToSettle, Verb, joined, shares_of
 from delaylog.client.shards.sharding import ByKey, Shard, Sharding, Topology
-from delaylog.client.wire.bulk import Texts, encode_send, or_now
-from delaylog.client.wire.bulk_answers import SendAnswer
+from delaylog.client.wire.bulk import SendAnswer, Texts, encode_send, or_now
 from delaylog.client.wire.checks import check_keywords, check_text
-from delaylog.client.wire.durations import seconds_of
 from delaylog.client.wire.endpoints import URL, default_endpoints, endpoints_from
-from delaylog.client.wire.exchanging import SHORTEST_S
+from delaylog.client.wire.exchange import SHORTEST_S
 from delaylog.client.wire.leader_route import LeaderRoute
 from delaylog.client.wire.patience import Patience
+from delaylog.client.wire.times import duration_s
 
 T = TypeVar("T")
 log = logging.getLogger("delaylog.client")
@@ -83,10 +81,10 @@ class AsyncClient(AsyncSendCalls, AsyncQueueClient):
         `sharding`: how messages are assigned to shards; `ByKey()` by default.
         `producer`: prefix of the producer names with which brokers recognize repeated sends. The
         client appends a unique part.
-        `timeout` or `timeout_s`: how long a call may take, its repeats included; 10 s.
-        `retry_for` or `retry_for_s`: how long messages of `send_soon` are retried.
-        `linger` or `linger_ms`: how long a send waits for others to share its request. A request
-        has at most `batch_max` messages and `batch_bytes_max` bytes.
+        `timeout`: how long a call may take, its repeats included; 10 s.
+        `retry_for`: how long messages of `send_soon` are retried.
+        `linger`: how long a send waits for others to share its request. A request has at most
+        `batch_max` messages and `batch_bytes_max` bytes.
         `pending_max`, `pending_bytes_max`: how many messages and bytes may wait to be sent.
         `hooks`: a list of callbacks for metrics and tracing.
         `codec`: encodes what `send(value=…)` takes, and decodes what `message.value()` returns.
@@ -137,7 +135,7 @@ class AsyncClient(AsyncSendCalls, AsyncQueueClient):
     async def __aexit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         interrupted = isinstance(error, INTERRUPTS)
         try:
-            await self.close(within_s=INTERRUPTED_S if interrupted else None)
+            await self.close(within=timedelta(seconds=INTERRUPTED_S) if interrupted else None)
         except ClientError:
             # The error of the block matters more than the sends that failed because of it.
             if error is None:
@@ -151,9 +149,7 @@ class AsyncClient(AsyncSendCalls, AsyncQueueClient):
     def __repr__(self) -> str:
         return f"AsyncClient({', '.join(repr(shard.name) for shard in self.shards)})"
 
-    async def close(
-        self, *, within: timedelta | None = None, within_s: float | None = None
-    ) -> None:
+    async def close(self, *, within: timedelta | None = None) -> None:
         """Close the client: stop its consumers, send queued messages, return unclaimed leases.
 
         Queued messages are sent for `within` at most (None: `retry_for`). If the `async with`
@@ -162,7 +158,7 @@ class AsyncClient(AsyncSendCalls, AsyncQueueClient):
         closed, and calls in progress raise AnswerLost. SendFailed reports failed sends whose
         result the program never read. Closing twice has no effect.
         """
-        within_s = seconds_of("within", within, within_s, or_zero=True)
+        within_s = duration_s("within", within, or_zero=True)
         try:
             try:
                 await self.stop()
@@ -255,9 +251,9 @@ class AsyncClient(AsyncSendCalls, AsyncQueueClient):
     # Receiving and settling
 
     async def receive(self, topic: str, **asked: Unpack[ReceiveKeywords]) -> list[AsyncMessage]:
-        """Lease up to `max` ready messages (1), waiting up to `wait_ms` (0) for the first.
+        """Lease up to `max` ready messages (1), waiting up to `wait` (0) for the first.
 
-        Nobody else receives them for `lease_ms` (None: the topic's default). The broker filters by
+        Nobody else receives them for `lease` (None: the topic's default). The broker filters by
         `tags`; `exact_tags` also checks the tags in the client. With several shards the messages
         of the fastest ones are returned. Unreachable shards are skipped; NotReached is raised if
         no shard can be reached. After AnswerLost, messages that the call may have leased are
@@ -267,7 +263,7 @@ class AsyncClient(AsyncSendCalls, AsyncQueueClient):
         return await self._receiver.receive(wanted, **how_much)
 
     def _deliveries(self, topic: str, members: ReceiveKeywords) -> AsyncPolls:
-        from delaylog.client._async.streaming import deliveries
+        from delaylog.client._async.streams import deliveries
 
         return deliveries(super()._deliveries(topic, members), self._links, topic, members)
 

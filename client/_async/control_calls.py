@@ -13,8 +13,7 @@ from typing import Any, Literal, TypeVar, Unpack
 from delaylog.client._async.link import AsyncLink
 from delaylog.client.calls import control
 from delaylog.client.calls import messages as message_calls
-from delaylog.client.calls.call import Call
-from delaylog.client.calls.places import Places
+from delaylog.client.calls.call import Call, Places, request
 from delaylog.client.errors import ClientError, NotFound, ReplayFailed, SettleFailed
 from delaylog.client.keywords import (
     ChangeKeywords,
@@ -25,15 +24,12 @@ from delaylog.client.keywords import (
     TimeLimit,
 )
 from delaylog.client.models import Changed, MessageInfo, Settled, State
-from delaylog.client.shards.by_ids import ByIds
-from delaylog.client.shards.merging import async_merged
-from delaylog.client.shards.over_shards import list_failed
-from delaylog.client.shards.receiving import Wanted, is_shard_failure, verdict
-from delaylog.client.shards.settling import Verb
+from delaylog.client.shards.answers import ByIds, async_merged, list_failed
+from delaylog.client.shards.receives import Wanted, is_shard_failure, verdict
+from delaylog.client.shards.settlements import Verb
 from delaylog.client.shards.sharding import Topology
 from delaylog.client.wire.checks import check_keywords
-from delaylog.client.wire.due import due_members, list_query
-from delaylog.client.wire.durations import split_limit
+from delaylog.client.wire.times import due_members, list_query, split_limit
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -62,7 +58,7 @@ class AsyncControlCalls:
                 self._places,
                 topic,
                 max=most - len(found),
-                timeout_s=how_much["limit_s"],
+                limit_s=how_much["limit_s"],
                 **wanted.members(),
             )
             try:
@@ -131,8 +127,8 @@ class AsyncControlCalls:
         if not members and priority is None:
             raise ValueError("give a time, or a priority")
         members["untried"] = untried
-        call = control.reschedule(
-            self._places, topic, id, priority=priority, timeout_s=limit_s, **members
+        call = request(
+            "reschedule", self._places, topic, id, priority=priority, limit_s=limit_s, **members
         )
         return await self._where_it_is(id, shard, call, lambda shape, _: Changed.of(shape))
 
@@ -181,7 +177,7 @@ class AsyncControlCalls:
             shard,
             found,
             lambda named: control.change_many(
-                self._places, topic, "replay", named, timeout_s=limit_s, **members
+                self._places, topic, "replay", named, limit_s=limit_s, **members
             ),
             Changed.of,
         )

@@ -14,12 +14,11 @@ from delaylog.client._async.settle_calls import of_itself
 from delaylog.client.calls import verbs
 from delaylog.client.codec import Codec
 from delaylog.client.errors import ClientError
-from delaylog.client.holding import enter, leave
+from delaylog.client.handlers import Reject, Retry, enter, leave, reason_of
 from delaylog.client.keywords import SettleTimes
 from delaylog.client.message import LeasedMessage, MessageBatch
 from delaylog.client.models import Settled
-from delaylog.client.outcomes import Reject, Retry, reason_of
-from delaylog.client.shards.settling import Share, Verb
+from delaylog.client.shards.settlements import Share, Verb
 from delaylog.client.wire.checks import check_keywords
 
 log = logging.getLogger("delaylog.client")
@@ -103,7 +102,7 @@ class AsyncMessage(LeasedMessage):
                 await self.reject(reason_of(error))
             else:
                 delay_ms = error.delay_ms if isinstance(error, Retry) else None
-                await self.nack(delay_ms=delay_ms, reason=reason_of(error))
+                await self._settle("nack", delay_ms=delay_ms, reason=reason_of(error))
         except ClientError as failure:
             # The error of the block matters more; the message returns when its lease ends.
             log.warning("%s: cannot return message %s: %s", self.topic, self.id, failure)

@@ -2,27 +2,29 @@
 
 A call that may have been carried out raises its failure: only the caller knows whether a retry is
 safe. (It is for a send with an idempotency key or a producer and sequence, and is not for a plain
-send.) `exchanging` describes how a call finds the leader of a cluster, and what is retried.
+send.) `exchange` describes how a call finds the leader of a cluster, and what is retried.
 AsyncClient adds batches, retries, several brokers and typed answers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from delaylog.client._async.broker_calls import AsyncBrokerCalls
 from delaylog.client._async.carried import carried
 from delaylog.client._async.settle_calls import of_receipts
 from delaylog.client.calls import control, messages, verbs
-from delaylog.client.calls.places import Places
+from delaylog.client.calls.call import Places
 from delaylog.client.keywords import SettleTimes
 from delaylog.client.options import ConnectionOptions, split_connection
-from delaylog.client.shards.settling import Verb
+from delaylog.client.shards.settlements import Verb
 from delaylog.client.shards.sharding import Shard
 from delaylog.client.wire.checks import check_keywords
 from delaylog.client.wire.endpoints import checked_url
 from delaylog.client.wire.leader_route import LeaderRoute
+from delaylog.client.wire.times import duration_s
 
 if TYPE_CHECKING:
     from delaylog.client._async.transport import AsyncTransport
@@ -42,8 +44,8 @@ class AsyncPlainClient(AsyncBrokerCalls):
         *,
         namespace: str = "default",
         members: Sequence[str] = (),
-        failover_s: float | None = None,
-        reconnect_s: float | None = None,
+        failover: timedelta | None = None,
+        reconnect: timedelta | None = None,
         **connection: Unpack[ConnectionOptions],
     ) -> None:
         # Imported here: an embedded broker uses this package and needs no HTTP library.
@@ -54,7 +56,10 @@ class AsyncPlainClient(AsyncBrokerCalls):
         shard = Shard.of(base_url)
         route = LeaderRoute(shard.url, (*shard.members, *map(checked_url, members)), credentials)
         self._transport = AsyncTransport(
-            route, failover_s=failover_s, reconnect_s=reconnect_s, **options
+            route,
+            failover_s=duration_s("failover", failover, or_zero=True),
+            reconnect_s=duration_s("reconnect", reconnect, or_zero=True),
+            **options,
         )
 
     @classmethod

@@ -27,7 +27,7 @@ from delaylog.client._async.concurrency import (
 from delaylog.client._async.link import AsyncLink
 from delaylog.client._async.message import AsyncMessage
 from delaylog.client.errors import ClientError
-from delaylog.client.shards.receiving import (
+from delaylog.client.shards.receives import (
     ANSWER_S,
     PAUSE_S_MAX,
     REPOLL_S,
@@ -40,7 +40,7 @@ from delaylog.client.shards.receiving import (
     is_shard_failure,
     verdict,
 )
-from delaylog.client.shards.settling import by_shard
+from delaylog.client.shards.settlements import by_shard
 from delaylog.client.shards.sharding import Topology
 
 Poll: TypeAlias = "Task[tuple[list[AsyncMessage], float]]"
@@ -67,7 +67,7 @@ class AsyncReceiver:
 
         Invalid arguments are passed to one shard, so that its broker refuses them as usual.
         """
-        if len(self._links) == 1 or is_never_valid(how_much["max"], how_much["wait_ms"]):
+        if len(self._links) == 1 or is_never_valid(how_much["max"]):
             return await self._links[0].receive(wanted, **how_much)
         if self._process_id != os.getpid():
             self._begin()

@@ -15,17 +15,16 @@ from delaylog.client._async.link import AsyncLink
 from delaylog.client._async.queued_sends import AsyncQueuedSends
 from delaylog.client.codec import Codec
 from delaylog.client.errors import NotReachedInTime
-from delaylog.client.holding import noted
+from delaylog.client.handlers import noted
 from delaylog.client.keywords import (
     ManySendKeywords,
     OneSendKeywords,
 )
 from delaylog.client.models import NewMessage, Sent
 from delaylog.client.sending.async_sender import AsyncSender, AsyncSending
+from delaylog.client.sending.batch import check_several, checked_row, row_of
 from delaylog.client.sending.lane import RETRY_FOR_S_MAX
-from delaylog.client.sending.many import all_sent, split_send_limit
-from delaylog.client.sending.outbox import Outbox
-from delaylog.client.sending.row import check_several, checked_row, row_of
+from delaylog.client.sending.outbox import Outbox, all_sent, split_send_limit
 
 
 class AsyncSendCalls(AsyncQueuedSends):
@@ -69,7 +68,7 @@ class AsyncSendCalls(AsyncQueuedSends):
         refusal. A send that is cancelled may still be carried out.
         """
         limit_s = self._timeout_s
-        if "timeout_s" in fields or "timeout" in fields:
+        if "timeout" in fields:
             limit_s, fields = split_send_limit(fields, limit_s)
         if self._outbox.crowded:
             await self._room_within(limit_s)

@@ -14,9 +14,9 @@ from typing import Self, Unpack
 from delaylog.client._async.control_calls import AsyncControlCalls
 from delaylog.client._async.message import AsyncMessage
 from delaylog.client._async.settle_calls import AsyncSettleCalls
-from delaylog.client._async.subscribing import AsyncSubscribing
-from delaylog.client._async.tasking import AsyncTasking
-from delaylog.client._async.timing import AsyncTiming
+from delaylog.client._async.subscriptions import AsyncSubscribing
+from delaylog.client._async.tasks import AsyncTasking
+from delaylog.client._async.timers import AsyncTiming
 from delaylog.client._async.topic_calls import AsyncTopicCalls
 from delaylog.client._async.workers.worker import AsyncWorker
 from delaylog.client.calls.messages import BulkSendKeywords
@@ -26,9 +26,8 @@ from delaylog.client.keywords import (
     ReceiveKeywords,
 )
 from delaylog.client.models import NewMessage, Sent
-from delaylog.client.sending.queueing import AsyncQueueing
-from delaylog.client.wire.bulk import Texts
-from delaylog.client.wire.bulk_answers import SendAnswer
+from delaylog.client.sending.queued import AsyncQueueing
+from delaylog.client.wire.bulk import SendAnswer, Texts
 
 
 class AsyncQueueClient(
@@ -88,4 +87,4 @@ class AsyncQueueClient(
 
     @abstractmethod
     async def receive(self, topic: str, **asked: Unpack[ReceiveKeywords]) -> list[AsyncMessage]:
-        """Lease up to `max` ready messages, waiting up to `wait_ms` for the first."""
+        """Lease up to `max` ready messages, waiting up to `wait` for the first."""

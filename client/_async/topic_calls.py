@@ -17,11 +17,11 @@ from delaylog.client._async.link import AsyncLink
 from delaylog.client._async.plain_client import AsyncPlainClient
 from delaylog.client._async.transaction import AsyncTransaction
 from delaylog.client.calls import topics as topic_calls
-from delaylog.client.calls.places import Places
+from delaylog.client.calls.call import Places
 from delaylog.client.errors import ShardsFailed
 from delaylog.client.keywords import TimeLimit
 from delaylog.client.models import TopicInfo, TopicSettings
-from delaylog.client.shards.merging import (
+from delaylog.client.shards.answers import (
     merged_forecast,
     merged_group,
     merged_groups,
@@ -32,7 +32,7 @@ from delaylog.client.shards.merging import (
     purged,
 )
 from delaylog.client.shards.sharding import Topology
-from delaylog.client.wire.durations import duration_ms
+from delaylog.client.wire.times import duration_ms
 
 
 class AsyncTopicCalls:
@@ -56,15 +56,14 @@ class AsyncTopicCalls:
         *,
         shard: str | None = None,
         ttl: timedelta | None = None,
-        ttl_ms: int | None = None,
     ) -> AsyncTransaction:
         """A transaction on one broker: its messages become visible together.
 
         `async with client.transaction() as together:` commits at the end of the block, or aborts if
         the block raises, or by itself after its `ttl`.
         """
-        lives_ms = duration_ms("ttl", ttl, ttl_ms)
-        return AsyncTransaction(self.broker(shard), transaction, lives_ms)
+        duration_ms("ttl", ttl)
+        return AsyncTransaction(self.broker(shard), transaction, ttl)
 
     async def topics(self, **limits: Unpack[TimeLimit]) -> list[TopicInfo]:
         """Return the topics of the namespace, sorted by name; the time limit is that of a page."""

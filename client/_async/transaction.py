@@ -6,25 +6,26 @@ was lost is repeated.
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Self, Unpack
 
 from delaylog.client._async.plain_client import AsyncPlainClient
 from delaylog.client.calls.messages import BulkSendKeywords
+from delaylog.client.calls.transactions import StagedBodies
 from delaylog.client.errors import ClientError
 from delaylog.client.wire.bulk import Texts, or_now, rows_of
 from delaylog.client.wire.checks import check_list
-from delaylog.client.wire.staged_bodies import StagedBodies
 
 
 class AsyncTransaction:
     """A transaction for asyncio programs. Only one task may stage messages."""
 
     def __init__(
-        self, broker: AsyncPlainClient, transaction: str | None, ttl_ms: int | None
+        self, broker: AsyncPlainClient, transaction: str | None, ttl: timedelta | None
     ) -> None:
         self._broker = broker
         self._bodies = StagedBodies(transaction)
-        self._ttl_ms = ttl_ms
+        self._ttl = ttl
 
     @property
     def id(self) -> str:
@@ -33,7 +34,7 @@ class AsyncTransaction:
 
     async def __aenter__(self) -> Self:
         self._bodies.begin()
-        await self._broker.begin(self.id, ttl_ms=self._ttl_ms)
+        await self._broker.begin(self.id, ttl=self._ttl)
         return self
 
     async def stage(self, topic: str, bodies: Texts, **columns: Unpack[BulkSendKeywords]) -> int:

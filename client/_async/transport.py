@@ -1,7 +1,7 @@
 """The connections to one broker or cluster for asyncio programs, with aiohttp.
 
 The transport sends each request once and reports a failure as NotReached or AnswerLost. While an
-exchange or a stream is silent, it has `leader_watch` look for another leader. One timer does this
+exchange or a stream is silent, it has `LeaderWatch` look for another leader. One timer does this
 for all exchanges of the client, so an exchange that is answered within a second costs no timer and
 no task.
 """
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import aiohttp
 from yarl import URL
 
-from delaylog.client._async.carrying import AsyncCarrying
+from delaylog.client._async.carrier import AsyncCarrying
 from delaylog.client.errors import (
     AnswerLate,
     AnswerLost,
@@ -26,10 +26,12 @@ from delaylog.client.errors import (
     NotReachedInTime,
 )
 from delaylog.client.sending.async_sender import OTHER_LOOP
-from delaylog.client.wire.exchanging import (
+from delaylog.client.wire.exchange import (
     Answer,
     Ask,
+    LeftNode,
     Outcome,
+    Silence,
     because,
 )
 from delaylog.client.wire.http_answer import (
@@ -39,7 +41,6 @@ from delaylog.client.wire.http_answer import (
     unanswered,
     unreached,
 )
-from delaylog.client.wire.leader_watch import LeftNode, Silence
 
 if TYPE_CHECKING:
     from aiohttp.connector import Connection

@@ -12,11 +12,9 @@ from inspect import Parameter, signature
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from delaylog.client._sync.link import Link
-from delaylog.client.calls.call import Call
-from delaylog.client.calls.documented import document
-from delaylog.client.calls.places import Places
+from delaylog.client.calls.call import Call, Places, document
 from delaylog.client.errors import ClientError
-from delaylog.client.shards.over_shards import OverShards, Shape
+from delaylog.client.shards.answers import OverShards, Shape
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -1,6 +1,6 @@
 """Polls: where a subscription gets its messages from, by long polls.
 
-A client over a network may stream them instead (`streaming`, which is written by hand).
+A client over a network may stream them instead (`streams`, which is written by hand).
 
 Made from client/_async/deliveries.py by `make twins`: change that one.
 """

@@ -15,19 +15,17 @@ from typing import TYPE_CHECKING, Protocol, TypeVar, Unpack
 
 from delaylog.client._sync.message import Message, messages_of
 from delaylog.client.calls import messages as message_calls
-from delaylog.client.calls.call import Call
-from delaylog.client.calls.places import Places
+from delaylog.client.calls.call import Call, Places
 from delaylog.client.codec import Codec
 from delaylog.client.errors import AnswerLost, ClientError, lost_after
 from delaylog.client.keywords import SettleTimes
 from delaylog.client.message import LeasedMessage, MessageBatch
 from delaylog.client.models import Settled
-from delaylog.client.shards.receiving import HowMuch, Wanted
-from delaylog.client.shards.settling import Share, Verb, results_of, shares
+from delaylog.client.shards.receives import HowMuch, Wanted, split_by_tags
+from delaylog.client.shards.settlements import Share, Verb, results_of, shares
 from delaylog.client.shards.sharding import Shard
-from delaylog.client.wire.bulk_answers import ReceivedBatch, SendAnswer
-from delaylog.client.wire.exact_tags import split_by_tags
-from delaylog.client.wire.exchanging import OnRepeat
+from delaylog.client.wire.bulk import ReceivedBatch, SendAnswer
+from delaylog.client.wire.exchange import OnRepeat
 
 if TYPE_CHECKING:
     from delaylog.client._sync.transport import Transport

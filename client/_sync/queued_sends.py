@@ -12,11 +12,11 @@ from typing import Unpack
 from delaylog.client.codec import Codec
 from delaylog.client.errors import ClientError, SendFailed
 from delaylog.client.keywords import QueuedSendKeywords, TimeLimit
-from delaylog.client.sending.choosing import Choosing
+from delaylog.client.sending.batch import Row, checked_row
+from delaylog.client.sending.lane_set import Choosing
 from delaylog.client.sending.outbox import Outbox
-from delaylog.client.sending.row import Row, checked_row
 from delaylog.client.sending.thread_sender import ThreadSender, ThreadSending
-from delaylog.client.wire.durations import limit_of
+from delaylog.client.wire.times import limit_of
 
 
 class QueuedSends(Choosing[ThreadSender]):
@@ -34,7 +34,7 @@ class QueuedSends(Choosing[ThreadSender]):
     ) -> ThreadSending:
         """Queue one message, and wait for the returned object, or call `flush()`, later.
 
-        It is retried for `retry_for_s`. Messages of a topic are sent in order, but `send` does not
+        It is retried for `retry_for`. Messages of a topic are sent in order, but `send` does not
         wait for queued ones. While `pending_max` messages wait, a client with threads waits here. A
         program with tasks waits for `room()` between these calls, otherwise OutboxFull is raised.
         An invalid message raises ValueError or TypeError immediately. Failures whose result the

@@ -29,7 +29,7 @@ from delaylog.client._sync.concurrency import (
 from delaylog.client._sync.link import Link
 from delaylog.client._sync.message import Message
 from delaylog.client.errors import ClientError
-from delaylog.client.shards.receiving import (
+from delaylog.client.shards.receives import (
     ANSWER_S,
     PAUSE_S_MAX,
     REPOLL_S,
@@ -42,7 +42,7 @@ from delaylog.client.shards.receiving import (
     is_shard_failure,
     verdict,
 )
-from delaylog.client.shards.settling import by_shard
+from delaylog.client.shards.settlements import by_shard
 from delaylog.client.shards.sharding import Topology
 
 Poll: TypeAlias = "Task[tuple[list[Message], float]]"
@@ -69,7 +69,7 @@ class Receiver:
 
         Invalid arguments are passed to one shard, so that its broker refuses them as usual.
         """
-        if len(self._links) == 1 or is_never_valid(how_much["max"], how_much["wait_ms"]):
+        if len(self._links) == 1 or is_never_valid(how_much["max"]):
             return self._links[0].receive(wanted, **how_much)
         if self._process_id != os.getpid():
             self._begin()

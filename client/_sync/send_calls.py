@@ -8,23 +8,23 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Sequence
+from datetime import timedelta
 from typing import Final, Unpack
 
 from delaylog.client._sync.link import Link
 from delaylog.client._sync.queued_sends import QueuedSends
 from delaylog.client.codec import Codec
 from delaylog.client.errors import AnswerLate, ClientError
-from delaylog.client.holding import HANDLED, noted
+from delaylog.client.handlers import HANDLED, noted
 from delaylog.client.keywords import (
     ManySendKeywords,
     OneSendKeywords,
 )
 from delaylog.client.models import NewMessage, Sent
+from delaylog.client.sending.batch import check_several, checked_row, row_of
 from delaylog.client.sending.direct_sender import DirectSender, Place
 from delaylog.client.sending.lane import RETRY_FOR_S_MAX
-from delaylog.client.sending.many import all_sent, split_send_limit
-from delaylog.client.sending.outbox import Outbox
-from delaylog.client.sending.row import check_several, checked_row, row_of
+from delaylog.client.sending.outbox import Outbox, all_sent, split_send_limit
 from delaylog.client.sending.thread_sender import ThreadSender, ThreadSending
 from delaylog.client.wire.checks import check_topic
 
@@ -62,7 +62,7 @@ class SendCalls(QueuedSends):
         """Send one message. When this returns, the message is on the broker's disk.
 
         Its content is a `body`, a `json` value, or a `value` for the codec of the client. It is
-        sent on this thread; if the client has a `linger_ms`, it is batched with messages of
+        sent on this thread; if the client has a `linger`, it is batched with messages of
         other threads. An invalid message raises ValueError or TypeError immediately. While the
         broker is unreachable the send is retried until the time limit; the message is added exactly
         once. Then it fails with NotReachedInTime (not sent), AnswerLate (unknown), or the broker's
@@ -73,7 +73,7 @@ class SendCalls(QueuedSends):
         if self._outbox.hooks is not None:
             given["headers"] = self._outbox.headers(topic, given.get("headers"))
         row = checked_row(body, given, self._codec)
-        if self._outbox.limits.linger_ms:
+        if self._outbox.limits.linger:
             sending = self._put(topic, row, fields.get("id"), fields.get("key"), limit_s)
             return _waited_for(sending, limit_s)
         places = self._places_for(fields.get("id"), fields.get("key"))
@@ -124,7 +124,7 @@ class SendCalls(QueuedSends):
 def _waited_for(sending: ThreadSending, limit_s: float) -> Sent:
     """The result of a queued message, in time even while its thread waits for another request."""
     try:
-        return sending.result(limit_s + SAY_S)
+        return sending.result(timedelta(seconds=limit_s + SAY_S))
     except TimeoutError as error:
         if isinstance(error, ClientError):
             raise

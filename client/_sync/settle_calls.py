@@ -14,10 +14,10 @@ from inspect import Parameter, signature
 from typing import Any, Concatenate, Final, ParamSpec, Protocol, TypeAlias
 
 from delaylog.client.calls import verbs
-from delaylog.client.calls.documented import document
+from delaylog.client.calls.call import document
 from delaylog.client.calls.verbs import Asked
 from delaylog.client.models import Settled
-from delaylog.client.shards.settling import ToSettle, Verb
+from delaylog.client.shards.settlements import ToSettle, Verb
 
 P = ParamSpec("P")
 Results: TypeAlias = list[Settled]

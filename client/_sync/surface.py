@@ -16,9 +16,9 @@ from typing import Self, Unpack
 from delaylog.client._sync.control_calls import ControlCalls
 from delaylog.client._sync.message import Message
 from delaylog.client._sync.settle_calls import SettleCalls
-from delaylog.client._sync.subscribing import Subscribing
-from delaylog.client._sync.tasking import Tasking
-from delaylog.client._sync.timing import Timing
+from delaylog.client._sync.subscriptions import Subscribing
+from delaylog.client._sync.tasks import Tasking
+from delaylog.client._sync.timers import Timing
 from delaylog.client._sync.topic_calls import TopicCalls
 from delaylog.client._sync.workers.worker import ThreadWorker
 from delaylog.client.calls.messages import BulkSendKeywords
@@ -28,9 +28,8 @@ from delaylog.client.keywords import (
     ReceiveKeywords,
 )
 from delaylog.client.models import NewMessage, Sent
-from delaylog.client.sending.queueing import Queueing
-from delaylog.client.wire.bulk import Texts
-from delaylog.client.wire.bulk_answers import SendAnswer
+from delaylog.client.sending.queued import Queueing
+from delaylog.client.wire.bulk import SendAnswer, Texts
 
 
 class QueueClient(
@@ -90,4 +89,4 @@ class QueueClient(
 
     @abstractmethod
     def receive(self, topic: str, **asked: Unpack[ReceiveKeywords]) -> list[Message]:
-        """Lease up to `max` ready messages, waiting up to `wait_ms` for the first."""
+        """Lease up to `max` ready messages, waiting up to `wait` for the first."""

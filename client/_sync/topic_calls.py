@@ -19,11 +19,11 @@ from delaylog.client._sync.link import Link
 from delaylog.client._sync.plain_client import PlainClient
 from delaylog.client._sync.transaction import Transaction
 from delaylog.client.calls import topics as topic_calls
-from delaylog.client.calls.places import Places
+from delaylog.client.calls.call import Places
 from delaylog.client.errors import ShardsFailed
 from delaylog.client.keywords import TimeLimit
 from delaylog.client.models import TopicInfo, TopicSettings
-from delaylog.client.shards.merging import (
+from delaylog.client.shards.answers import (
     merged_forecast,
     merged_group,
     merged_groups,
@@ -34,7 +34,7 @@ from delaylog.client.shards.merging import (
     purged,
 )
 from delaylog.client.shards.sharding import Topology
-from delaylog.client.wire.durations import duration_ms
+from delaylog.client.wire.times import duration_ms
 
 
 class TopicCalls:
@@ -58,15 +58,14 @@ class TopicCalls:
         *,
         shard: str | None = None,
         ttl: timedelta | None = None,
-        ttl_ms: int | None = None,
     ) -> Transaction:
         """A transaction on one broker: its messages become visible together.
 
         `with client.transaction() as together:` commits at the end of the block, or aborts if
         the block raises, or by itself after its `ttl`.
         """
-        lives_ms = duration_ms("ttl", ttl, ttl_ms)
-        return Transaction(self.broker(shard), transaction, lives_ms)
+        duration_ms("ttl", ttl)
+        return Transaction(self.broker(shard), transaction, ttl)
 
     def topics(self, **limits: Unpack[TimeLimit]) -> list[TopicInfo]:
         """Return the topics of the namespace, sorted by name; the time limit is that of a page."""

@@ -8,23 +8,24 @@ Made from client/_async/transaction.py by `make twins`: change that one.
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Self, Unpack
 
 from delaylog.client._sync.plain_client import PlainClient
 from delaylog.client.calls.messages import BulkSendKeywords
+from delaylog.client.calls.transactions import StagedBodies
 from delaylog.client.errors import ClientError
 from delaylog.client.wire.bulk import Texts, or_now, rows_of
 from delaylog.client.wire.checks import check_list
-from delaylog.client.wire.staged_bodies import StagedBodies
 
 
 class Transaction:
     """A transaction for programs with threads. Only one thread may stage messages."""
 
-    def __init__(self, broker: PlainClient, transaction: str | None, ttl_ms: int | None) -> None:
+    def __init__(self, broker: PlainClient, transaction: str | None, ttl: timedelta | None) -> None:
         self._broker = broker
         self._bodies = StagedBodies(transaction)
-        self._ttl_ms = ttl_ms
+        self._ttl = ttl
 
     @property
     def id(self) -> str:
@@ -33,7 +34,7 @@ class Transaction:
 
     def __enter__(self) -> Self:
         self._bodies.begin()
-        self._broker.begin(self.id, ttl_ms=self._ttl_ms)
+        self._broker.begin(self.id, ttl=self._ttl)
         return self
 
     def stage(self, topic: str, bodies: Texts, **columns: Unpack[BulkSendKeywords]) -> int:

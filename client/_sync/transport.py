@@ -19,18 +19,21 @@ from contextlib import suppress
 from typing import Final
 from urllib.parse import urlsplit
 
-from delaylog.client._sync.carrying import Carrying
+from delaylog.client._sync.carrier import Carrying
 from delaylog.client.errors import (
     AnswerLate,
     AnswerLost,
     NotReached,
     NotReachedInTime,
 )
-from delaylog.client.wire.exchanging import (
+from delaylog.client.wire.exchange import (
+    QUIET_S,
     SHORTEST_S,
     Answer,
     Ask,
+    LeftNode,
     Outcome,
+    Silence,
     because,
 )
 from delaylog.client.wire.http_answer import (
@@ -40,7 +43,6 @@ from delaylog.client.wire.http_answer import (
     unanswered,
     unreached,
 )
-from delaylog.client.wire.leader_watch import QUIET_S, LeftNode, Silence
 
 READ_BYTES: Final = 64 << 10
 READ_BYTES_MAX: Final = 1 << 20

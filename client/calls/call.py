@@ -1,19 +1,29 @@
-"""Call: one request, and how to read its answer.
+"""Call: one request, and how to read its answer; `request` builds it from the table of calls.
 
 An answer that cannot be read does not say what was done, so `decoded` raises AnswerLost for it.
-Paths start at the broker's root and do not depend on the node.
+Paths start at the broker's root and do not depend on the node. By the table (`contract/calls`) the
+names in the path are positional arguments, in the order of the path. All other values are keyword
+arguments; the table says whether each goes into the query or the body.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from inspect import Parameter, Signature
 from typing import Any, Final, Generic, TypeVar
 from urllib.parse import quote, urlencode
 
 from delaylog.client.errors import AnswerLost
 from delaylog.client.wire.bulk import BULK_TYPE
+from delaylog.client.wire.checks import a_number, check_namespace
+from delaylog.client.wire.times import split_limit
+from delaylog.contract.calls.call import ApiCall
+from delaylog.contract.calls.table import ALL, BY_NAME
+from delaylog.contract.calls.topics import TOPIC, TOPICS
 
 JSON_TYPE: Final = "application/json"
 UNREADABLE: Final = (ValueError, LookupError, TypeError, AttributeError, RecursionError)
@@ -136,3 +146,111 @@ def with_query(path: str, **query: str | int | bool | None) -> str:
         if value is not None
     }
     return f"{path}?{urlencode(given)}" if given else path
+
+
+# ------------------------------------------------------------------------- paths in a namespace
+
+
+class Places:
+    """The URL paths in one namespace."""
+
+    def __init__(self, namespace: str = "default") -> None:
+        check_namespace(namespace)
+        self.namespace = namespace
+        self.topics = f"/v1/ns/{segment(namespace)}/topics"
+
+    def of(self, topic: str, *rest: str) -> str:
+        """The path of a topic, or of a resource below it."""
+        return _path(self.topics, topic, *rest)
+
+
+@lru_cache(1_024)
+def _path(topics: str, topic: str, *rest: str) -> str:
+    """Build a path. Results are cached, since most paths are used repeatedly."""
+    if not topic:
+        raise ValueError("a topic has a name")
+    return "/".join((topics, *map(segment, (topic, *rest))))
+
+
+# ------------------------------------------------------------- requests from the table of calls
+
+
+def _tail(call: ApiCall) -> tuple[str, ...]:
+    """The path segments after the topic. A parameter is an empty string."""
+    segments = call.path.removeprefix(TOPIC).strip("/").split("/")
+    return tuple("" if each.startswith("{") else each for each in segments if each)
+
+
+_TAILS: Final = {call.name: _tail(call) for call in ALL}
+_PARAMETERS: Final = {call.name: tuple(re.findall(r"{(\w+)}", call.path)) for call in ALL}
+_FLAGS: Final = {call.name: call.flags for call in ALL}
+_QUERIES: Final = {call.name: frozenset(each.name for each in call.query) for call in ALL}
+
+
+def path_of(name: str, /, *place: Places | str) -> str:
+    """The path of a call. For a call in a namespace, the first of `place` is its `Places`.
+
+    TypeError for a name that is not a str.
+    """
+    tail = _TAILS[name]
+    places = place[0] if place and isinstance(place[0], Places) else None
+    names = iter(_texts(name, place if places is None else place[1:]))
+    if places is None:
+        return "/" + "/".join(each or segment(next(names)) for each in tail)
+    if BY_NAME[name].path == TOPICS:
+        return places.topics
+    return places.of(next(names), *(each or next(names) for each in tail))
+
+
+def _texts(name: str, place: Sequence[Places | str]) -> list[str]:
+    texts = []
+    for parameter, each in zip(_PARAMETERS[name], place, strict=True):
+        if not isinstance(each, str):
+            raise TypeError(f"{parameter} is a text, not {type(each).__name__}")
+        texts.append(each)
+    return texts
+
+
+def request(
+    name: str, /, *place: Places | str, limit_s: float | None = None, **given: Any
+) -> Call[dict[str, Any]]:
+    """Build a JSON call. Members that are None and flags with their default are left out.
+
+    `timeout` among the members is the time limit of the call, as `limit_s` is.
+    """
+    call, flags = BY_NAME[name], _FLAGS[name]
+    if limit_s is None:
+        if "timeout_s" in given:
+            raise a_number("a call", "timeout_s")
+        limit_s, given = split_limit(given)
+    given = {
+        key: value
+        for key, value in given.items()
+        if value is not None and (key not in flags or value != flags[key])
+    }
+    query = given
+    if call.takes is not None and not call.takes.columns:
+        query = {key: given.pop(key) for key in _QUERIES[name] & given.keys()}
+    return json_call(
+        call.method,
+        with_query(path_of(name, *place), **query),
+        None if query is given else given,
+        repeatable=call.repeatable,
+        limit_s=limit_s,
+        local=call.local,
+    )
+
+
+# ---------------------------------------------------- methods that are made from such functions
+
+
+def document(
+    method: Any, make: Callable[..., Any], parameters: Sequence[Parameter], answer: object
+) -> None:
+    """Have `help` and `inspect.signature` show the method as if it were written by hand."""
+    itself = Parameter("self", Parameter.POSITIONAL_ONLY)
+    method.__name__, method.__doc__ = make.__name__, make.__doc__
+    # `get_type_hints` reads the annotations in the module of `__wrapped__`.
+    method.__wrapped__ = make
+    method.__annotations__ = {each.name: each.annotation for each in parameters}
+    method.__signature__ = Signature([itself, *parameters], return_annotation=answer)

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from typing import Any, Final, Literal, TypeAlias, Unpack, get_args
 
-from delaylog.client.calls.call import BULK_FORM, Call
-from delaylog.client.calls.places import Places
-from delaylog.client.calls.requests import path_of, request
+from delaylog.client.calls.call import BULK_FORM, Call, Places, path_of, request
 from delaylog.client.keywords import TimeLimit
-from delaylog.client.wire.bulk import ChangeColumns, encode_change
-from delaylog.client.wire.bulk_answers import ChangeAnswer, decode_changed
+from delaylog.client.wire.bulk import ChangeAnswer, ChangeColumns, decode_changed, encode_change
 from delaylog.client.wire.checks import check_keywords, check_word
-from delaylog.client.wire.durations import limit_of, split_limit
+from delaylog.client.wire.times import delay_of, limit_of, spans_in_ms, split_limit
 
 Action: TypeAlias = Literal["cancel", "reschedule", "replay"]
 ACTIONS: Final = get_args(Action)
@@ -86,11 +84,12 @@ def cancel(
 def reschedule(
     places: Places, /, topic: str, message_id: str, **members: Any
 ) -> Call[dict[str, Any]]:
-    """Change the time (`deliver_at_ms`, 0 = now; `delay_ms`) or the `priority` of a message.
+    """Change the time (`deliver_at_ms`, 0 = now; `delay`) or the `priority` of a message.
 
     Raises TooLate (with `state`) or NotFound.
     """
-    return request("reschedule", places, topic, message_id, **members)
+    said = spans_in_ms("reschedule", members, "delay")
+    return request("reschedule", places, topic, message_id, **said)
 
 
 def change_many(
@@ -109,12 +108,12 @@ def replay(
     ids: Sequence[str],
     *,
     deliver_at_ms: int | None = None,
-    delay_ms: int | None = None,
+    delay: timedelta | None = None,
     **limits: Unpack[TimeLimit],
 ) -> Call[list[dict[str, Any]]]:
     """Replay dead messages. Result per id: done, too_late (with state) or unknown."""
-    check_keywords("replay", limits, TimeLimit)
-    due = {"deliver_at_ms": deliver_at_ms, "delay_ms": delay_ms}
+    check_keywords("replay", limits, TimeLimit, "deliver_at_ms", "delay")
+    due = {"deliver_at_ms": deliver_at_ms, "delay_ms": delay_of(delay)}
     return change_many(places, topic, "replay", ids, **due, **limits)
 
 
@@ -137,10 +136,11 @@ def begin_job(
 ) -> Call[dict[str, Any]]:
     """Start a job that cancels, reschedules or replays all messages that match a filter.
 
-    `members` are `rate`, `deliver_at_ms` or `delay_ms`, and `force`, depending on the action.
+    `members` are `rate`, `deliver_at_ms` or `delay`, and `force`, depending on the action.
     """
     check_word("action", action, ACTIONS)
-    return request(f"{action}Many", places, topic, filter=dict(filter), **members)
+    said = spans_in_ms("begin_job", members, "delay")
+    return request(f"{action}Many", places, topic, filter=dict(filter), **said)
 
 
 def count_messages(

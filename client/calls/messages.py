@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any, Final, TypeVar, Unpack, get_args
 
 from delaylog.client.calls.call import (
@@ -11,42 +12,40 @@ from delaylog.client.calls.call import (
     JSON_TYPE,
     Call,
     Form,
+    Places,
     json_call,
+    path_of,
+    request,
 )
-from delaylog.client.calls.places import Places
-from delaylog.client.calls.requests import path_of, request
 from delaylog.client.keywords import SettleKeywords, TimeLimit
 from delaylog.client.models import Sent
-from delaylog.client.shards.receiving import Wanted
-from delaylog.client.shards.settling import Verb
+from delaylog.client.shards.receives import Wanted, process_name
+from delaylog.client.shards.settlements import Verb
 from delaylog.client.wire.bulk import (
     BULK_TYPE,
-    SendColumns,
-    SettleMembers,
-    Texts,
-    encode_receive,
-    encode_send,
-    encode_settle,
-)
-from delaylog.client.wire.bulk_answers import (
+    Numbers,
     ReceivedBatch,
     SendAnswer,
+    SendColumns,
     SettleAnswer,
+    SettleMembers,
+    Texts,
     decode_acked_and_received,
     decode_received,
     decode_send_answer,
     decode_settled,
+    encode_receive,
+    encode_send,
+    encode_settle,
 )
 from delaylog.client.wire.checks import answer_wait_s, check_keywords, check_sendable, check_word
-from delaylog.client.wire.columns import Numbers
-from delaylog.client.wire.durations import in_numbers, limit_of, split_limit
-from delaylog.client.wire.json_bodies import with_body
-from delaylog.client.wire.process_name import process_name
-from delaylog.client.wire.received import Delivered, Received
+from delaylog.client.wire.json_form import Delivered, Received, with_body
+from delaylog.client.wire.times import in_ms, limit_of, spans_in_ms, split_limit
 
 VERBS: Final = get_args(Verb)
 ALL_COLUMNS: Final = ("key", "tags", "headers", "priority")
 T = TypeVar("T")
+_AT_ONCE: Final = timedelta(0)
 _JSON_TO_BULK: Final = Form(JSON_TYPE, BULK_TYPE)
 
 
@@ -63,8 +62,11 @@ def send(
     idempotency_key: str | None = None,
     **members: Any,
 ) -> Call[Sent]:
-    """Send one message; `members` are JSON members of the API (deliver_at_ms, id, key, …)."""
-    call = request("send", places, topic, **with_body(members, body))
+    """Send one message; `members` are JSON members of the API (deliver_at_ms, id, key, …), but
+    `delay` and `ttl` are timedeltas.
+    """
+    said = spans_in_ms("send", members, "delay", "ttl")
+    call = request("send", places, topic, **with_body(said, body))
     return _with_key(call, idempotency_key).read(_sent)
 
 
@@ -77,7 +79,10 @@ def send_many(
     idempotency_key: str | None = None,
     **limits: Unpack[TimeLimit],
 ) -> Call[list[Sent]]:
-    """Send an array of JSON objects. A malformed item refuses all; merging is per item."""
+    """Send an array of JSON objects. A malformed item refuses all.
+
+    All items must have one `merge`; ids are merged one by one.
+    """
     messages = []
     for each in shapes:
         rest = {name: value for name, value in each.items() if name != "body"}
@@ -90,7 +95,9 @@ def send_many(
 
 def _with_key(call: Call[T], key: str | None) -> Call[T]:
     """The call, which may be repeated if it has an idempotency key."""
-    return replace(call, repeatable=True, headers={"Idempotency-Key": key}) if key else call
+    if key is None:
+        return call
+    return replace(call, repeatable=True, headers={"Idempotency-Key": key})
 
 
 def send_columns(
@@ -131,13 +138,19 @@ def receive(
     topic: str,
     *,
     max: int = 1,
-    wait_ms: int = 0,
-    lease_ms: int | None = None,
+    wait: timedelta = _AT_ONCE,
+    lease: timedelta | None = None,
     **members: Any,
 ) -> Call[Received]:
-    """Lease up to `max` ready messages, waiting up to `wait_ms` for the first."""
-    call = request("receive", places, topic, max=max, wait_ms=wait_ms, lease_ms=lease_ms, **members)
-    return replace(call, extra_s=answer_wait_s(wait_ms)).read(_received)
+    """Lease up to `max` ready messages, waiting up to `wait` for the first."""
+    said = _waiting("receive", wait=wait, lease=lease, **members)
+    call = request("receive", places, topic, max=max, **said)
+    return replace(call, extra_s=answer_wait_s(said["wait_ms"])).read(_received)
+
+
+def _waiting(call: str, **members: Any) -> dict[str, Any]:
+    """The members of a receive, with `wait` and `lease` in milliseconds."""
+    return spans_in_ms(call, members, "wait", "lease")
 
 
 def _received(answer: Any) -> Received:
@@ -151,23 +164,16 @@ def ack_and_receive(
     receipts: Sequence[str],
     *,
     max: int = 1,
-    wait_ms: int = 0,
+    wait: timedelta = _AT_ONCE,
     **members: Any,
 ) -> Call[tuple[list[str], Received]]:
     """Ack by receipts, then receive, in one request.
 
     The acks are durable before the broker starts to wait for messages.
     """
-    call = request(
-        "ackAndReceive",
-        places,
-        topic,
-        receipts=list(receipts),
-        max=max,
-        wait_ms=wait_ms,
-        **members,
-    )
-    return replace(call, extra_s=answer_wait_s(wait_ms)).read(
+    said = _waiting("ack_and_receive", wait=wait, **members)
+    call = request("ackAndReceive", places, topic, receipts=list(receipts), max=max, **said)
+    return replace(call, extra_s=answer_wait_s(said["wait_ms"])).read(
         lambda answer: (list(answer["results"]), _received(answer))
     )
 
@@ -178,15 +184,14 @@ def receive_columns(
     topic: str,
     *,
     max: int = 1000,
-    wait_ms: int = 0,
-    lease_ms: int | None = None,
+    wait: timedelta = _AT_ONCE,
+    lease: timedelta | None = None,
     **members: Any,
 ) -> Call[ReceivedBatch]:
     """Lease up to `max` ready messages as columns, all under one lease."""
-    asked = request(
-        "receive", places, topic, max=max, wait_ms=wait_ms, lease_ms=lease_ms, **members
-    )
-    wait_s = answer_wait_s(wait_ms)
+    said = _waiting("receive_bulk", wait=wait, lease=lease, **members)
+    asked = request("receive", places, topic, max=max, **said)
+    wait_s = answer_wait_s(said["wait_ms"])
     return Call(
         "POST",
         asked.path,
@@ -209,7 +214,7 @@ def receive_batch(
     limit_s: float | None = None,
 ) -> Call[ReceivedBatch]:
     """Lease up to `max` messages as columns that include every field of a message."""
-    check_sendable(max=max, wait_ms=wait_ms, lease_ms=lease_ms, begin=wanted.begin)
+    check_sendable(max=max, begin=wanted.begin)
     wire = encode_receive(
         max=max,
         wait_ms=wait_ms,
@@ -271,7 +276,7 @@ def settle_forced(
     """Ack, nack or extend by id, no matter which consumer holds the lease."""
     check_word("verb", verb, VERBS)
     check_keywords("settle_forced", members, SettleKeywords)
-    rest = in_numbers(members, "delay_ms", "lease_ms")
+    rest = in_ms(members, "delay", "lease")
     call = request(_call_of(verb), places, topic, ids=list(ids), force=True, **rest)
     return call.read(lambda answer: list(answer["results"]))
 

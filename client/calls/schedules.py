@@ -7,14 +7,11 @@ from datetime import datetime, timedelta
 from typing import Any, Final, Literal, TypeAlias, TypedDict, Unpack
 from zoneinfo import ZoneInfo
 
-from delaylog.client.calls.call import Call, json_call
-from delaylog.client.calls.places import Places
-from delaylog.client.calls.requests import path_of, request
+from delaylog.client.calls.call import Call, Places, json_call, path_of, request
 from delaylog.client.keywords import TimeLimit
 from delaylog.client.wire.checks import check_keywords
-from delaylog.client.wire.due import unix_ms
-from delaylog.client.wire.durations import in_numbers, limit_of, split_limit
-from delaylog.client.wire.json_bodies import with_body
+from delaylog.client.wire.json_form import with_body
+from delaylog.client.wire.times import in_ms, limit_of, split_limit, unix_ms
 from delaylog.contract.times import ANCHOR_MS_MIN, UNIX_MS_MIN
 
 Gap: TypeAlias = Literal["next", "shift", "skip"]
@@ -22,7 +19,7 @@ Fold: TypeAlias = Literal["first", "second", "both"]
 CatchUp: TypeAlias = Literal["none", "latest", "all"]
 Overlap: TypeAlias = Literal["allow", "skip", "buffer_one", "replace"]
 Dialect: TypeAlias = Literal["aws", "quartz", "spring", "croniter", "vixie", "systemd", "ics"]
-_SPANS: Final = ("interval_ms", "jitter_ms", "catch_up_window_ms")
+_SPANS: Final = ("interval", "jitter", "catch_up_window", "ttl")
 _TIMES: Final = ("start", "end")
 
 
@@ -40,21 +37,18 @@ class RuleKeywords(TypedDict, total=False):
     end_ms: int | None
     count: int | None
     jitter: timedelta | None
-    jitter_ms: int | None
     catch_up: CatchUp | None
     """Which instants of an outage fire after it, if within `catch_up_window`."""
     catch_up_window: timedelta | None
-    catch_up_window_ms: int | None
     overlap: Overlap | None
     """What a firing does while the message of the last one is open."""
 
 
 class TryKeywords(RuleKeywords, TimeLimit, total=False):
-    """When a schedule fires: one of `cron`, `interval` (or `interval_ms`) and `rrule`, and how."""
+    """When a schedule fires: one of `cron`, `interval` and `rrule`, and how."""
 
     cron: str | None
     interval: timedelta | None
-    interval_ms: int | None
     rrule: str | None
     zone: str | ZoneInfo | None
 
@@ -67,7 +61,6 @@ class ScheduleKeywords(TryKeywords, total=False):
     headers: Mapping[str, str] | None
     priority: int | None
     ttl: timedelta | None
-    ttl_ms: int | None
     max_retry: int | None
     backoff: Mapping[str, float] | None
 
@@ -258,13 +251,8 @@ def try_schedule(
 def _members(said: Mapping[str, Any]) -> tuple[float | None, dict[str, Any]]:
     """The time limit, and the members of the API. TypeError and ValueError as for other times."""
     limit_s, given = split_limit(said)
-    spans = (*_SPANS, "ttl_ms")
-    unset = {
-        f"{name}_ms": None
-        for name in (*_TIMES, *(span.removesuffix("_ms") for span in spans))
-        if name in given and given[name] is None
-    }
-    members = unset | in_numbers(given, *spans)
+    unset = {f"{name}_ms": None for name in _TIMES if name in given and given[name] is None}
+    members = unset | in_ms(given, *_SPANS)
     zone = members.get("zone")
     if isinstance(zone, ZoneInfo):
         if zone.key is None:

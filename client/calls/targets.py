@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any, Literal, TypeAlias, Unpack
 
-from delaylog.client.calls.call import Call
-from delaylog.client.calls.places import Places
-from delaylog.client.calls.requests import request
+from delaylog.client.calls.call import Call, Places, request
 from delaylog.client.keywords import TimeLimit
 from delaylog.client.wire.checks import check_keywords
-from delaylog.client.wire.durations import limit_of, split_limit
+from delaylog.client.wire.times import duration_ms, limit_of, split_limit
 
 PushMode: TypeAlias = Literal["binary", "structured"]
 
@@ -20,7 +19,8 @@ class TargetKeywords(TimeLimit, total=False):
 
     secrets: Sequence[str] | None
     mode: PushMode | None
-    timeout_ms: int | None
+    push_timeout: timedelta | None
+    """How long an attempt may take: the member `timeout_ms`."""
     concurrency: int | None
     per_second: float | None
 
@@ -98,7 +98,10 @@ def drop_target(
 def _members(call: str, said: TargetKeywords) -> tuple[float | None, dict[str, Any]]:
     """The time limit, and the other members of a request. TypeError for another keyword."""
     check_keywords(call, said, TargetKeywords)
-    limit_s, members = split_limit(said)
+    limit_s, given = split_limit(said)
+    members = dict(given)
+    if "push_timeout" in members:
+        members["timeout_ms"] = duration_ms("push_timeout", members.pop("push_timeout"))
     if members.get("secrets") is not None:
-        members = {**members, "secrets": list(members["secrets"])}
+        members["secrets"] = list(members["secrets"])
     return limit_s, members

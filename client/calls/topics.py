@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, Literal, TypeAlias, Unpack
+from typing import Any, Literal, TypeAlias, Unpack
 
-from delaylog.client.calls.call import Call, json_call
-from delaylog.client.calls.places import Places
-from delaylog.client.calls.requests import path_of, request
+from delaylog.client.calls.call import Call, Places, json_call, path_of, request
 from delaylog.client.keywords import SettingsSpans, TimeLimit, UpdateKeywords
-from delaylog.client.wire.durations import in_numbers, limit_of, split_limit
+from delaylog.client.wire.checks import check_keywords
+from delaylog.client.wire.times import in_ms, limit_of, split_limit
 
-SPANS: Final = SettingsSpans.__annotations__.keys()
 TopicSort: TypeAlias = Literal["name", "waiting", "ready", "leased", "dead"]
 MembersAction: TypeAlias = Literal["add", "promote", "remove", "replace", "move"]
 
@@ -65,9 +63,9 @@ def update_topic(
     Conflict if `slots` differ.
     """
     # Not `request`, which leaves None out.
+    check_keywords("update_topic", settings, UpdateKeywords)
     limit_s, given = split_limit(settings)
-    unset = {f"{name}_ms": None for name in SPANS & given.keys() if given[name] is None}
-    changes = unset | in_numbers(given, *(f"{name}_ms" for name in SPANS))
+    changes = in_ms(given, *SettingsSpans.__annotations__)
     path = path_of("updateTopic", places, topic)
     return json_call("PATCH", path, changes, limit_s=limit_s)
 

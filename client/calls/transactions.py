@@ -1,30 +1,38 @@
-"""Calls of transactions: begin, stage, commit, abort, and their status."""
+"""Calls of transactions: begin, stage, commit, abort, status; and the bookkeeping of one writer.
+
+`StagedBodies` makes no calls. It numbers the bodies, so that staging a body again adds nothing.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any, Unpack
+from uuid import uuid4
 
-from delaylog.client.calls.call import JSON_TYPE, Call, Form
-from delaylog.client.calls.places import Places
-from delaylog.client.calls.requests import request
+from delaylog.client.calls.call import JSON_TYPE, Call, Form, Places, request
+from delaylog.client.errors import ClientError
 from delaylog.client.keywords import TimeLimit
 from delaylog.client.wire.bulk import BULK_TYPE, SendColumns, Texts, encode_send
-from delaylog.client.wire.durations import limit_of, split_limit
+from delaylog.client.wire.checks import check_keywords
+from delaylog.client.wire.times import duration_ms, limit_of, split_limit
 
 _STAGE_FORM = Form(BULK_TYPE, JSON_TYPE)
 
 
 def begin(
-    transaction: str | None = None, *, ttl_ms: int | None = None, **limits: Unpack[TimeLimit]
+    transaction: str | None = None, *, ttl: timedelta | None = None, **limits: Unpack[TimeLimit]
 ) -> Call[dict[str, Any]]:
     """Begin a transaction, or extend the time of an open one: {transaction, state, …}.
 
     The call is repeatable if the transaction is named.
     """
+    check_keywords("begin", limits, TimeLimit, "ttl")
     limit_s = limit_of("begin", limits)
-    call = request("begin", transaction=transaction, ttl_ms=ttl_ms, limit_s=limit_s)
+    call = request(
+        "begin", transaction=transaction, ttl_ms=duration_ms("ttl", ttl), limit_s=limit_s
+    )
     return call if transaction is None else call.again()
 
 
@@ -93,3 +101,36 @@ def get(transaction: str, **limits: Unpack[TimeLimit]) -> Call[dict[str, Any]]:
 def listed(limit: int | None = None, **limits: Unpack[TimeLimit]) -> Call[dict[str, Any]]:
     """Return open transactions, those being published, and recently ended ones."""
     return request("listTransactions", limit=limit, limit_s=limit_of("listed", limits))
+
+
+# ---------------------------------------------------------------- a transaction with one writer
+
+
+class StagedBodies:
+    """One part of a transaction, with numbered bodies."""
+
+    def __init__(self, transaction: str | None) -> None:
+        self.id = transaction or uuid4().hex
+        self.rows = 0
+        self._number = 0
+        self._open = False
+
+    def begin(self) -> None:
+        """Mark the transaction as open. ClientError if it is already open."""
+        if self._open:
+            raise ClientError(f"transaction {self.id} is open already")
+        self._open = True
+        self.rows = self._number = 0
+
+    def next_number(self) -> int:
+        """The number of the next body. ClientError outside the `with` block."""
+        if not self._open:
+            raise ClientError(f"transaction {self.id} is not open: stage inside of its `with`")
+        number = self._number
+        self._number += 1
+        return number
+
+    def end(self) -> list[dict[str, int]]:
+        """Mark the transaction as ended. Returns the winners for the commit."""
+        self._open = False
+        return [{"part": 0, "attempt": 0, "rows": self.rows}] if self.rows else []

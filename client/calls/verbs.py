@@ -10,8 +10,9 @@ from datetime import timedelta
 from typing import Any, NamedTuple, Unpack
 
 from delaylog.client.keywords import SettleLimits
-from delaylog.client.shards.settling import ToSettle, Verb
-from delaylog.client.wire.durations import delay_of, duration_ms, lease_of
+from delaylog.client.shards.settlements import ToSettle, Verb
+from delaylog.client.wire.checks import check_keywords
+from delaylog.client.wire.times import check_span, delay_of, duration_ms
 
 
 class Asked(NamedTuple):
@@ -29,6 +30,7 @@ def ack(messages: ToSettle, **limits: Unpack[SettleLimits]) -> Asked:
     If an answer is lost, the call is retried: on a cluster until the time limit, otherwise once. If
     it still fails, its error is raised, or SettleFailed if only some of several calls failed.
     """
+    check_keywords("ack", limits, SettleLimits)
     return Asked("ack", messages, limits)
 
 
@@ -36,7 +38,6 @@ def nack(
     messages: ToSettle,
     *,
     delay: timedelta | None = None,
-    delay_ms: int | None = None,
     reason: str | None = None,
     **limits: Unpack[SettleLimits],
 ) -> Asked:
@@ -45,8 +46,8 @@ def nack(
     After `max_retry` retries a message becomes a dead letter instead. The broker stores the reason
     (up to 1,024 bytes) with each attempt. Errors as for `ack`.
     """
-    back_ms = delay_of(delay, delay_ms)
-    return Asked("nack", messages, {"delay_ms": back_ms, "reason": reason, **limits})
+    check_keywords("nack", limits, SettleLimits, "delay", "reason")
+    return Asked("nack", messages, {"delay_ms": delay_of(delay), "reason": reason, **limits})
 
 
 def reject(messages: ToSettle, reason: str | None = None, **limits: Unpack[SettleLimits]) -> Asked:
@@ -54,6 +55,7 @@ def reject(messages: ToSettle, reason: str | None = None, **limits: Unpack[Settl
 
     Errors as for `ack`.
     """
+    check_keywords("reject", limits, SettleLimits, "reason")
     return Asked("reject", messages, {"reason": reason, **limits})
 
 
@@ -62,28 +64,21 @@ def release(messages: ToSettle, **limits: Unpack[SettleLimits]) -> Asked:
 
     Errors as for `ack`.
     """
+    check_keywords("release", limits, SettleLimits)
     return Asked("extend", messages, {"lease_ms": 0, **limits})
 
 
-def extend(
-    messages: ToSettle,
-    *,
-    lease: timedelta | None = None,
-    lease_ms: int | None = None,
-    **limits: Unpack[SettleLimits],
-) -> Asked:
-    """Extend leases to this time from now; one of the two is required, and 0 is a `release`.
-
-    Errors as for `ack`.
-    """
-    return Asked("extend", messages, {"lease_ms": lease_of(lease, lease_ms), **limits})
+def extend(messages: ToSettle, *, lease: timedelta, **limits: Unpack[SettleLimits]) -> Asked:
+    """Extend leases to this time from now; 0 is a `release`. Errors as for `ack`."""
+    check_keywords("extend", limits, SettleLimits, "lease")
+    check_span("lease", lease)
+    return Asked("extend", messages, {"lease_ms": duration_ms("lease", lease), **limits})
 
 
 def begin(
     messages: ToSettle,
     *,
     lease: timedelta | None = None,
-    lease_ms: int | None = None,
     **limits: Unpack[SettleLimits],
 ) -> Asked:
     """Count attempts from now on at messages that were received with `begin`.
@@ -91,5 +86,5 @@ def begin(
     If the lease of such a message ends before, its attempt does not count. The call extends the
     leases to this time from now (None: the topic's). Errors as for `ack`.
     """
-    wanted_ms = duration_ms("lease", lease, lease_ms)
-    return Asked("begin", messages, {"lease_ms": wanted_ms, **limits})
+    check_keywords("begin", limits, SettleLimits, "lease")
+    return Asked("begin", messages, {"lease_ms": duration_ms("lease", lease), **limits})

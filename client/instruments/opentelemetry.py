@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import timedelta
 from importlib.metadata import version
 from typing import Final, TypeAlias
 from urllib.parse import urlsplit
@@ -25,9 +26,10 @@ try:
 except ImportError as error:
     raise absent(error, "delaylog.client.instruments.opentelemetry", "opentelemetry") from None
 
+from delaylog.client.handlers import Retry
 from delaylog.client.hooks import Hooks
 from delaylog.client.message import LeasedMessage
-from delaylog.client.outcomes import Retry
+from delaylog.client.wire.times import MS, check_span
 
 SCHEMA: Final = "https://opentelemetry.io/schemas/1.44.0"
 """The version of the semantic conventions that the names follow."""
@@ -46,8 +48,8 @@ class OpenTelemetryHooks(Hooks):
     They name the server if all clients that have this object know one address only: which node of
     a cluster answers is not known here.
 
-    A delivery that begins less than `parent_if_under_s` seconds after its send is a child of the
-    span of the send; all others link to it. 0 links always, infinity never.
+    A delivery that begins less than `parent_if_under` after its send is a child of the span of the
+    send; all others link to it. 0 links always, timedelta.max never.
     """
 
     def __init__(
@@ -55,10 +57,12 @@ class OpenTelemetryHooks(Hooks):
         tracer_provider: TracerProvider | None = None,
         meter_provider: MeterProvider | None = None,
         *,
-        parent_if_under_s: float = 5.0,
+        parent_if_under: timedelta = timedelta(seconds=5),
     ) -> None:
         release = version("delaylog")
-        self._parent_if_under_ms = parent_if_under_s * 1000
+        check_span("parent_if_under", parent_if_under)
+        self._all_parents = parent_if_under == timedelta.max
+        self._parent_if_under_ms = parent_if_under / MS
         self._urls: set[str] = set()
         self._server: dict[str, str | int] = {}
         self._tracer = trace.get_tracer("delaylog", release, tracer_provider, SCHEMA)
@@ -214,7 +218,7 @@ class OpenTelemetryHooks(Hooks):
     def _is_prompt(self, sent_ms: str | None) -> bool:
         """Whether a message is handled soon after its send; unknown counts as later."""
         if sent_ms is None or not sent_ms.isdecimal():
-            return self._parent_if_under_ms == float("inf")
+            return self._all_parents
         return _now_ms() - int(sent_ms) < self._parent_if_under_ms
 
 

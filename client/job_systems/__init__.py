@@ -33,7 +33,7 @@ def register_kombu_transport() -> None:
 
 
 def _extend_worker(**_: Any) -> None:
-    from delaylog.client.job_systems import celery_retries, celery_revoke  # noqa: F401
+    from delaylog.client.job_systems import celery_worker  # noqa: F401
 
 
 __all__ = ["register_kombu_transport"]

@@ -6,7 +6,7 @@ import logging
 from typing import Any
 
 from delaylog.client.job_systems import tasks
-from delaylog.client.job_systems.topics import topic_of
+from delaylog.client.job_systems.tasks import topic_of
 from delaylog.client.models import Changed
 
 log = logging.getLogger("delaylog.job_systems")

@@ -13,6 +13,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from functools import partial
 from typing import Any, Final
 
@@ -27,17 +28,19 @@ except ImportError as error:
 from delaylog.client._sync.client import Client
 from delaylog.client._sync.message import Message
 from delaylog.client.errors import AWAY, NotFound
-from delaylog.client.job_systems.leases import LEASE_MS, LeaseKeeper
+from delaylog.client.job_systems.leases import LEASE, LeaseKeeper
 from delaylog.client.job_systems.tasks import (
     cancel_task,
+    declare_topic,
     reason_of_refusal,
     send_task,
     tags_of,
+    topic_of,
     whole_ms,
 )
-from delaylog.client.job_systems.topics import declare_topic, topic_of
 from delaylog.client.keywords import SendKeywords
 from delaylog.client.models import Changed
+from delaylog.client.wire.times import span_of
 
 log = logging.getLogger("delaylog.job_systems")
 PRIORITY_OPTION: Final = "broker_priority"
@@ -50,17 +53,17 @@ class DelaylogBroker(dramatiq.Broker):
     """A broker that stores messages in the delay log."""
 
     def __init__(
-        self, *endpoints: str, middleware: Any = None, lease_ms: int = LEASE_MS, **options: Any
+        self, *endpoints: str, middleware: Any = None, lease: timedelta = LEASE, **options: Any
     ) -> None:
         """Endpoints and options are those of `Client`; without endpoints DELAYLOG_URL is used.
 
-        `lease_ms`: how long after the death of a worker its messages are delivered again. No call
+        `lease`: how long after the death of a worker its messages are delivered again. No call
         is made before the first message is sent or consumed.
         """
         super().__init__(middleware=middleware)
         self.queues: set[str] = set()
         self.sdk = Client(*endpoints, **options)
-        self.keeper = LeaseKeeper(self.sdk, lease_ms)
+        self.keeper = LeaseKeeper(self.sdk, lease)
         self._created: set[str] = set()
 
     def close(self) -> None:
@@ -98,7 +101,7 @@ class DelaylogBroker(dramatiq.Broker):
         fields = SendKeywords(
             tags=tags_of(message.actor_name),
             priority=message.options.get(PRIORITY_OPTION),
-            delay_ms=None if delay is None else whole_ms(delay),
+            delay=None if delay is None else span_of(whole_ms(delay)),
         )
         with as_dramatiq():
             self.create_topic(message.queue_name)
@@ -274,8 +277,8 @@ class _Consumer(dramatiq.Consumer):
         found = self._broker.sdk.receive(
             topic_of(self._queue_name),
             max=min(room, RECEIVE_MAX),
-            wait_ms=self._timeout_ms,
-            lease_ms=keeper.lease_ms,
+            wait=span_of(self._timeout_ms),
+            lease=keeper.lease,
         )
         keeper.hold(found)
         with self._freed:

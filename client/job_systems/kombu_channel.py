@@ -10,7 +10,7 @@ import logging
 import math
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from datetime import datetime
+from datetime import datetime, timedelta
 from queue import Empty
 from typing import TYPE_CHECKING, Any, Final
 
@@ -27,9 +27,10 @@ from delaylog.client.job_systems.tasks import (
     send_refused_copy,
     send_task,
     tags_of,
+    topic_of,
 )
-from delaylog.client.job_systems.topics import topic_of
 from delaylog.client.keywords import SendKeywords
+from delaylog.client.wire.times import span_of
 
 if TYPE_CHECKING:
     from delaylog.client.job_systems.kombu_transport import Transport
@@ -70,7 +71,7 @@ def fields_of(payload: Mapping[str, Any]) -> SendKeywords:
     if priority := priority_of(properties):
         fields["priority"] = priority
     if (expiration := properties.get("expiration")) is not None:
-        fields["ttl_ms"] = int(expiration)
+        fields["ttl"] = span_of(int(expiration))
     return fields
 
 
@@ -105,7 +106,7 @@ def payload_of(message: Message) -> dict[str, Any]:
 
 
 log = logging.getLogger("delaylog.job_systems")
-BROADCAST_TTL_MS: Final = 300_000
+BROADCAST_TTL: Final = timedelta(minutes=5)
 """The ttl of messages to transient queues that have no expiration: the consumer may be gone."""
 
 
@@ -174,7 +175,7 @@ class Channel(virtual.Channel):
     ) -> None:
         fields = fields_of(message)
         if queue in self._transport.transient:
-            fields.setdefault("ttl_ms", BROADCAST_TTL_MS)
+            fields.setdefault("ttl", BROADCAST_TTL)
         else:
             self._transport.declare_queue(queue)
         if refusal is not None:
@@ -262,7 +263,14 @@ class Channel(virtual.Channel):
             # Kombu does it where an error would end the worker.
             self.decode_body(payload.get("body"), payload["properties"].get("body_encoding"))
             return payload
-        except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
+        except (
+            ValueError,
+            TypeError,
+            LookupError,
+            AttributeError,
+            ArithmeticError,
+            RecursionError,
+        ):
             log.exception(
                 "message %s of topic %s was not sent by kombu: it becomes a dead letter",
                 message.id,
@@ -303,7 +311,9 @@ class Channel(virtual.Channel):
             self._transport.transient.add(queue)
             self._transport.bindings.hold_queue(queue)
         if not (exclusive or auto_delete) or "x-max-priority" in (arguments or {}):
-            self._transport.declare_queue(queue, ttl_ms=(arguments or {}).get("x-message-ttl"))
+            ttl_ms = (arguments or {}).get("x-message-ttl")
+            ttl = None if ttl_ms is None else span_of(ttl_ms)
+            self._transport.declare_queue(queue, ttl=ttl)
 
     def _has_queue(self, queue: str, **_: Any) -> bool:
         if queue in self._transport.transient:

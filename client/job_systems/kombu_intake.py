@@ -13,17 +13,18 @@ import threading
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import timedelta
 from queue import SimpleQueue
 from typing import Final
 
 from delaylog.client._sync.message import Message
+from delaylog.client._sync.surface import QueueClient
 from delaylog.client.errors import ClientError, QuotaExceeded
 from delaylog.client.job_systems.leases import LeaseKeeper
-from delaylog.client.job_systems.topics import topic_of
-from delaylog.client.surface import QueueClient
+from delaylog.client.job_systems.tasks import topic_of
 
 log = logging.getLogger("delaylog.job_systems")
-WAIT_MS: Final = 1_000
+WAIT: Final = timedelta(seconds=1)
 """Wait of one poll, and so the longest time that a closing connection waits for it."""
 READ_AHEAD: Final = 10
 RECEIVE_MAX: Final = 1_000
@@ -134,14 +135,14 @@ class Intake:
     def consume(self, queue: str) -> None:
         """Begin to fetch the messages of a queue."""
         with self._changed:
-            self._consumed.add(queue)
             # A thread whose last poll is still under way goes on.
             if queue not in self._pollers:
                 thread = threading.Thread(
                     target=self._poll, args=(queue,), name=f"delaylog poll {queue}", daemon=True
                 )
-                self._pollers[queue] = thread
                 thread.start()
+                self._pollers[queue] = thread
+            self._consumed.add(queue)
 
     def cancel(self, queue: str) -> None:
         """Stop fetching, and return the messages of the queue that the application has not got."""
@@ -157,7 +158,7 @@ class Intake:
 
     def fetch_one(self, queue: str) -> Message | None:
         """Receive one message that is ready now, for the application."""
-        for message in self._client.receive(topic_of(queue), lease_ms=self._keeper.lease_ms):
+        for message in self._client.receive(topic_of(queue), lease=self._keeper.lease):
             self._keeper.hold([message])
             with self._changed:
                 self._held[message.receipt] = Held(message, queue, delivered=True, polled=True)
@@ -254,9 +255,7 @@ class Intake:
         topic = topic_of(queue)
         while room := self._wait_for_room(queue):
             try:
-                found = self._client.receive(
-                    topic, max=room, wait_ms=WAIT_MS, lease_ms=self._keeper.lease_ms
-                )
+                found = self._client.receive(topic, max=room, wait=WAIT, lease=self._keeper.lease)
             except QuotaExceeded:
                 self._closing.wait(PAUSE_S)
             except ClientError as error:

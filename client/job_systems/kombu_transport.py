@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from contextlib import suppress
+from datetime import timedelta
 from queue import Empty
 from typing import Any, Final
 
@@ -23,19 +24,19 @@ from delaylog.client._sync.client import Client
 from delaylog.client.errors import AWAY, ApiError, ClientError
 from delaylog.client.job_systems.kombu_bindings import Bindings
 from delaylog.client.job_systems.kombu_channel import Channel
-from delaylog.client.job_systems.kombu_intake import WAIT_MS, Arrival, Inbox, Intake
-from delaylog.client.job_systems.leases import LEASE_MS, LeaseKeeper
-from delaylog.client.job_systems.topics import declare_topic, topic_of
+from delaylog.client.job_systems.kombu_intake import WAIT, Arrival, Inbox, Intake
+from delaylog.client.job_systems.leases import LEASE, LeaseKeeper
+from delaylog.client.job_systems.tasks import declare_topic, topic_of
+from delaylog.client.wire.times import span_of
 
 log = logging.getLogger("delaylog.job_systems")
 PORT: Final = 8711
-JOIN_S: Final = WAIT_MS / 1000 + 4
+JOIN_S: Final = WAIT.total_seconds() + 4
 CLIENT_OPTIONS: Final = (
     "ca_file",
     "client_cert",
     "client_key",
     "insecure_plain_token",
-    "timeout_s",
     "token",
     "token_file",
 )
@@ -82,8 +83,9 @@ class Transport(virtual.Transport):
             self.sdk.close()
             raise
         self.bindings = Bindings(self.sdk)
-        lease_ms = self.client.transport_options.get("lease_ms", LEASE_MS)
-        self._keeper = LeaseKeeper(self.sdk, lease_ms, chore=self.bindings.tend)
+        lease_ms = self.client.transport_options.get("lease_ms")
+        lease = LEASE if lease_ms is None else span_of(lease_ms)
+        self._keeper = LeaseKeeper(self.sdk, lease, chore=self.bindings.tend)
         self._keeper.start()
         return super().establish_connection()
 
@@ -154,10 +156,10 @@ class Transport(virtual.Transport):
             return False
         return bool(channel.deliver(arrival.queue, message))
 
-    def declare_queue(self, queue: str, *, ttl_ms: int | None = None) -> None:
+    def declare_queue(self, queue: str, *, ttl: timedelta | None = None) -> None:
         """Create the topic of a queue when the queue is first used."""
         if queue not in self._declared:
-            declare_topic(self.sdk, topic_of(queue), ttl_ms=ttl_ms)
+            declare_topic(self.sdk, topic_of(queue), ttl=ttl)
             self._declared.add(queue)
 
     def forget_queue(self, queue: str) -> None:
@@ -174,12 +176,14 @@ class TlsTransport(Transport):
 def make_client(conninfo: Any, scheme: str) -> Client:
     """The client of a kombu connection to `delaylog://:TOKEN@host:8711/NAMESPACE`.
 
-    Options of the SDK are taken from `transport_options`.
+    Options of the SDK are taken from `transport_options`, and `timeout_s`, a number of seconds.
     """
     if conninfo.userid:
         raise ValueError("a broker URL of delaylog has no user: write delaylog://:TOKEN@host")
     given: dict[str, Any] = conninfo.transport_options
     options: Any = {name: given[name] for name in CLIENT_OPTIONS if name in given}
+    if "timeout_s" in given:
+        options["timeout"] = timedelta(seconds=given["timeout_s"])
     if conninfo.password:
         options["token"] = conninfo.password
     host = conninfo.hostname or "localhost"

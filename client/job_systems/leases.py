@@ -1,7 +1,7 @@
 """LeaseKeeper: the messages that a worker of a job system has received and not settled yet.
 
 A thread extends their leases, so a task may run for hours while the lease is short; when the
-process dies, its messages are delivered to other workers after `lease_ms`. A message leaves the
+process dies, its messages are delivered to other workers after `lease`. A message leaves the
 keeper before it is settled: if the broker does not answer, its lease ends and it is delivered
 again. Job systems know no quotas, so the keeper waits when one is used up.
 """
@@ -12,16 +12,17 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable
+from datetime import timedelta
 from functools import partial
 from typing import Final
 
 from delaylog.client._sync.message import Message
+from delaylog.client._sync.surface import QueueClient
 from delaylog.client.errors import ClientError, QuotaExceeded, SettleFailed
 from delaylog.client.models import Settled
-from delaylog.client.surface import QueueClient
 
 log = logging.getLogger("delaylog.job_systems")
-LEASE_MS: Final = 30_000
+LEASE: Final = timedelta(seconds=30)
 EXTENSIONS_PER_LEASE: Final = 3
 """So that one lost answer does not cost a lease."""
 ROUND_S_MAX: Final = 15.0
@@ -36,12 +37,12 @@ class LeaseKeeper:
     def __init__(
         self,
         client: QueueClient,
-        lease_ms: int = LEASE_MS,
+        lease: timedelta = LEASE,
         *,
         chore: Callable[[], None] | None = None,
     ) -> None:
-        """`chore` runs with each round of extensions; its ClientErrors are logged."""
-        self.lease_ms = lease_ms
+        """`chore` runs with each round of extensions; its errors are logged."""
+        self.lease = lease
         self._client = client
         self._chore = chore
         self._held: dict[str, Message] = {}
@@ -57,10 +58,16 @@ class LeaseKeeper:
         """Start the thread, if it does not run. `hold` does it too."""
         with self._lock:
             if self._thread is None and not self._closing.is_set():
-                self._thread = threading.Thread(
+                thread = threading.Thread(
                     target=self._run, name="delaylog lease keeper", daemon=True
                 )
-                self._thread.start()
+                try:
+                    thread.start()
+                except RuntimeError as error:
+                    # Who holds a message must not fail. The next one that is held tries again.
+                    log.error("leases are not extended for now: %s", error)
+                    return
+                self._thread = thread
 
     def hold(self, messages: Iterable[Message]) -> None:
         """Extend the leases of these messages until they are settled."""
@@ -117,7 +124,7 @@ class LeaseKeeper:
 
     def _end(self, message: Message, settle: Callable[[Message], list[Settled]]) -> None:
         """Settle a message. While a quota is used up it is tried again, for a lease's time."""
-        until_s = time.monotonic() + self.lease_ms / 1000
+        until_s = time.monotonic() + self.lease.total_seconds()
         while True:
             self._drop([message])
             try:
@@ -149,7 +156,7 @@ class LeaseKeeper:
                 self._held.pop(message.receipt, None)
 
     def _run(self) -> None:
-        round_s = min(self.lease_ms / 1000 / EXTENSIONS_PER_LEASE, ROUND_S_MAX)
+        round_s = min(self.lease.total_seconds() / EXTENSIONS_PER_LEASE, ROUND_S_MAX)
         while not self._closing.wait(round_s):
             try:
                 self._extend()
@@ -157,6 +164,9 @@ class LeaseKeeper:
                     self._chore()
             except ClientError as error:
                 log.warning("leases or bindings were not kept, which is tried again: %s", error)
+            except Exception:
+                # Without this thread every running task would lose its lease.
+                log.exception("leases or bindings were not kept, which is tried again")
 
     def _extend(self) -> None:
         with self._lock:
@@ -164,7 +174,7 @@ class LeaseKeeper:
         if not held:
             return
         try:
-            results = self._client.extend(held, lease_ms=self.lease_ms)
+            results = self._client.extend(held, lease=self.lease)
         except SettleFailed as error:
             results = error.results
         for message, result in zip(held, results, strict=True):

@@ -12,6 +12,7 @@ import math
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Mapping
 from contextvars import ContextVar
+from datetime import timedelta
 from functools import partial
 from typing import Any, Final
 
@@ -25,9 +26,10 @@ except ImportError as error:
 from delaylog.client._sync.client import Client
 from delaylog.client._sync.message import Message
 from delaylog.client.errors import AWAY, ClientError
-from delaylog.client.job_systems.leases import LEASE_MS, LeaseKeeper
+from delaylog.client.job_systems.leases import LEASE, LeaseKeeper
 from delaylog.client.job_systems.tasks import (
     cancel_task,
+    declare_topic,
     id_tag,
     reason_of_refusal,
     refusal_of,
@@ -35,14 +37,15 @@ from delaylog.client.job_systems.tasks import (
     send_task,
     tags_of,
     task_tag_of,
+    topic_of,
     whole_ms,
 )
-from delaylog.client.job_systems.topics import declare_topic, topic_of
 from delaylog.client.keywords import SendKeywords
 from delaylog.client.models import Changed
+from delaylog.client.wire.times import span_of
 
 log = logging.getLogger("delaylog.job_systems")
-WAIT_MS: Final = 1_000
+WAIT: Final = timedelta(seconds=1)
 """Wait of one poll, and so the longest time that `shutdown` waits for it."""
 PAUSE_S: Final = 1.0
 """Between polls that fail."""
@@ -65,17 +68,17 @@ class DelaylogBroker(AsyncBroker):
         self,
         *endpoints: str,
         queue_name: str = "taskiq",
-        lease_ms: int = LEASE_MS,
+        lease: timedelta = LEASE,
         **options: Any,
     ) -> None:
         """Endpoints and options are those of `Client`; without endpoints DELAYLOG_URL is used.
 
-        `lease_ms`: how long after the death of a worker its tasks are delivered again.
+        `lease`: how long after the death of a worker its tasks are delivered again.
         """
         super().__init__()
         self.queue_name = queue_name
         self.sdk = Client(*endpoints, **options)
-        self._keeper = LeaseKeeper(self.sdk, lease_ms)
+        self._keeper = LeaseKeeper(self.sdk, lease)
         self._created: set[str] = set()
         self._poll: asyncio.Future[list[Message]] | None = None
         self._running: defaultdict[str, list[Message]] = defaultdict(list)
@@ -161,9 +164,14 @@ class DelaylogBroker(AsyncBroker):
     def _receive(self) -> list[Message]:
         self._create_topic(self.queue_name)
         topic = topic_of(self.queue_name)
-        found = self.sdk.receive(topic, wait_ms=WAIT_MS, lease_ms=self._keeper.lease_ms)
+        found = self.sdk.receive(topic, wait=WAIT, lease=self._keeper.lease)
         self._keeper.hold(found)
-        return [message for message in found if not self._reject_refused(message)]
+        try:
+            return [message for message in found if not self._reject_refused(message)]
+        except ClientError:
+            # Nobody would settle them.
+            self._keeper.release(found)
+            raise
 
     def _reject_refused(self, message: Message) -> bool:
         """Whether the message was the copy of a task whose retry was refused."""
@@ -193,7 +201,7 @@ def _route(labels: Mapping[str, Any], queue_name: str) -> tuple[str, SendKeyword
     fields = SendKeywords()
     delay = RETRY_DELAY_LABEL if _is_retry(labels) else DELAY_LABEL
     if delay in labels:
-        fields["delay_ms"] = whole_ms(_number(labels, delay) * 1_000)
+        fields["delay"] = span_of(whole_ms(_number(labels, delay) * 1_000))
     if PRIORITY_LABEL in labels:
         priority = _number(labels, PRIORITY_LABEL)
         if not priority.is_integer():

@@ -1,4 +1,4 @@
-"""Tasks as messages: the id and the name of a task, each send of it, and retries that are refused.
+"""Tasks as messages: the topic of a queue, the id of a task, each send of it, refused retries.
 
 A job system uses a task id as a label: it may send one id several times, and each send runs. An id
 of a message is unique among the messages of its topic that no consumer has. So the first send of a
@@ -19,15 +19,19 @@ import math
 import re
 import time
 from contextlib import suppress
+from datetime import timedelta
 from hashlib import sha256
 from itertools import chain
+from random import Random
 from threading import Thread
 from typing import Final
 
 from delaylog.client._sync.message import Message
+from delaylog.client._sync.surface import QueueClient
 from delaylog.client.errors import (
     ApiError,
     ClientError,
+    Forbidden,
     NotFound,
     NotReached,
     NotReady,
@@ -35,10 +39,11 @@ from delaylog.client.errors import (
     api_error,
 )
 from delaylog.client.keywords import SendKeywords
-from delaylog.client.models import Changed
-from delaylog.client.surface import QueueClient
-from delaylog.client.wire.patience import CERTAIN
+from delaylog.client.models import Changed, TopicSettings
+from delaylog.client.wire.patience import CERTAIN, Patience
 from delaylog.contract.message_fields import ID_BYTES_MAX, ID_PATTERN, TAG_BYTES_MAX
+
+# ---------------------------------------------------------------------------------------- tasks
 
 log = logging.getLogger("delaylog.job_systems")
 REFUSED_HEADER: Final = "delaylog-refused-retry"
@@ -171,3 +176,55 @@ def tags_of(name: object) -> list[str]:
     if not isinstance(name, str) or not name or "\n" in name:
         return []
     return [name] if len(name.encode()) <= TAG_BYTES_MAX else []
+
+
+# ----------------------------------------------------------------------------- topics of queues
+
+NAME_CHARS_MAX: Final = 200
+_LEGAL: Final = re.compile(rf"[A-Za-z0-9._-]{{1,{NAME_CHARS_MAX}}}")
+_ILLEGAL: Final = re.compile(r"[^A-Za-z0-9._-]")
+_DIGEST_CHARS: Final = 12
+
+
+def topic_of(queue: str) -> str:
+    """The topic that stores the messages of a queue: a legal name is used as it is.
+
+    In other names each illegal character becomes `-`, and a digest of the name follows, so that two
+    queues never share a topic: `celery@a.pidbox` is stored in `celery-a.pidbox.` and 12 digits.
+    """
+    if _LEGAL.fullmatch(queue):
+        return queue
+    digest = sha256(queue.encode()).hexdigest()[:_DIGEST_CHARS]
+    return f"{_ILLEGAL.sub('-', queue)[: NAME_CHARS_MAX - 1 - _DIGEST_CHARS]}.{digest}"
+
+
+def declare_topic(
+    client: QueueClient, topic: str, *, ttl: timedelta | None = None, for_s: float = 0.0
+) -> None:
+    """Create a topic that is ordered by priority, unless it exists.
+
+    A task that is sent while a worker has the task of its id follows that one, so a retry may have
+    the id of its task.
+
+    While the broker is away this is repeated for `for_s` seconds. A caller without the right to
+    create topics uses those that the administrator has made.
+    """
+    settings = TopicSettings("priority", merge="keep", merge_leased="successor", ttl=ttl)
+    patience = Patience(for_s, time.monotonic, Random())
+    while True:
+        try:
+            _create(client, topic, settings)
+            return
+        except Forbidden as error:
+            log.info("topic %s is used with the settings that it has: %s", topic, error)
+            return
+        except ClientError as error:
+            time.sleep(patience.pause_s(error))
+
+
+def _create(client: QueueClient, topic: str, settings: TopicSettings) -> None:
+    """Create a topic, unless it exists. It may be repeated."""
+    try:
+        client.get_topic(topic)
+    except NotFound:
+        client.put_topic(topic, settings)

@@ -23,16 +23,15 @@ from threading import get_ident
 from typing import Any, Final, Protocol
 
 from delaylog.client.errors import ClientClosed, ClientError
-from delaylog.client.holding import HANDLED, noted
+from delaylog.client.handlers import HANDLED, noted
 from delaylog.client.models import Sent
-from delaylog.client.sending.batch import WHOLE_BATCH, Batch
+from delaylog.client.sending.batch import WHOLE_BATCH, Batch, Row
 from delaylog.client.sending.lane import Lane
 from delaylog.client.sending.lane_set import LaneSender
 from delaylog.client.sending.outbox import Outbox
-from delaylog.client.sending.row import Row
-from delaylog.client.sending.sending import Sending
-from delaylog.client.wire.bulk_answers import SendAnswer
-from delaylog.client.wire.exchanging import OnRepeat
+from delaylog.client.sending.queued import Sending
+from delaylog.client.wire.bulk import SendAnswer
+from delaylog.client.wire.exchange import OnRepeat
 
 _log = logging.getLogger("delaylog.client")
 

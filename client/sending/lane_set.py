@@ -1,23 +1,24 @@
-"""LaneSet: the lanes of one shard.
+"""LaneSet: the lanes of one shard, the base of the senders that drive them, and their choice.
 
-It has no I/O and is shared by the senders for asyncio and for threads, which differ only in how
-they wait; `LaneSender` is their base class. A message is counted in the outbox from `add` until its
-batch is settled.
+A LaneSet has no I/O and is shared by the senders for asyncio and for threads, which differ only in
+how they wait; `LaneSender` is their base class. A message is counted in the outbox from `add` until
+its batch is settled. A message with an id or key goes to its home shard only. Other messages go
+round robin, skipping unreachable shards.
 """
 
 from __future__ import annotations
 
 import time
 from abc import abstractmethod
-from collections.abc import Callable
-from typing import Final, TypeAlias
+from collections.abc import Callable, Sequence
+from typing import Final, Generic, TypeAlias, TypeVar
 
 from delaylog.client.errors import NotReached
-from delaylog.client.sending.batch import Batch
+from delaylog.client.sending.batch import Batch, Kind, Row
 from delaylog.client.sending.lane import Attempt, Lane, Limit
 from delaylog.client.sending.outbox import OVERRUN, ROW_BYTES, Outbox
-from delaylog.client.sending.row import Kind, Row
-from delaylog.client.wire.bulk_answers import SendAnswer
+from delaylog.client.shards.sharding import Topology
+from delaylog.client.wire.bulk import SendAnswer
 from delaylog.client.wire.checks import check_topic
 
 ENOUGH_ROWS: Final = 1_000
@@ -191,7 +192,7 @@ class LaneSet:
         topic, limit_s = key
         check_topic(topic)
         outbox = self._outbox
-        limit = Limit(outbox.limits.retry_for_s)
+        limit = Limit(outbox.limits.retry_for.total_seconds())
         if limit_s is not None:
             limit = Limit(limit_s, of_calls=True, strict=True)
         lane = Lane(topic, outbox.producers.take(), limit=limit, random=outbox.random, free=free)
@@ -234,7 +235,7 @@ class LaneSender:
         self._outbox = outbox
         self._spare = spare
         self._clock = clock
-        self._linger_s = outbox.limits.linger_ms / 1000
+        self._linger_s = outbox.limits.linger.total_seconds()
         self._closed = False
         self._begin()
 
@@ -247,6 +248,10 @@ class LaneSender:
     def _begin(self) -> None:
         """Begin without messages: at first, and in a forked child."""
 
+    def _can_send(self) -> bool:
+        """Whether it can take over messages of another sender."""
+        return True
+
     @abstractmethod
     def _work(self, lane: Lane) -> None:
         """Send the messages of a lane."""
@@ -258,7 +263,7 @@ class LaneSender:
     def _begin_lanes(self) -> None:
         def spare_lanes(tried: set[str]) -> LaneSet | None:
             other = None if self._spare is None else self._spare(tried)
-            return None if other is None else other._lanes
+            return None if other is None or not other._can_send() else other._lanes
 
         self._lanes = LaneSet(
             self._outbox,
@@ -268,3 +273,30 @@ class LaneSender:
             on_progress=self._progress,
             spare=spare_lanes,
         )
+
+
+# ---------------------------------------------------------------------- the sender of a message
+
+SenderT = TypeVar("SenderT", bound=LaneSender)
+
+
+class Choosing(Generic[SenderT]):
+    """Mixin of a client that chooses senders; the inheriting class creates them."""
+
+    _topology: Topology
+    _senders: Sequence[SenderT]
+
+    def _sender_for(self, id: str | None, key: str | None) -> tuple[SenderT, bool]:
+        """The sender, and whether the message may go to another shard."""
+        home = self._topology.home(id, key)
+        if home is not None:
+            return self._senders[home], False
+        order = self._topology.order()
+        at = next((each for each in order if self._senders[each].reachable), order[0])
+        return self._senders[at], True
+
+    def _spare_sender(self, tried: set[str]) -> SenderT | None:
+        for at in self._topology.order():
+            if self._senders[at].shard not in tried:
+                return self._senders[at]
+        return None

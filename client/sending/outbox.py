@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any, Final
 
-from delaylog.client.errors import ClientError, NotReachedInTime, SendFailed
+from delaylog.client.errors import ClientError, IdInUse, NotReachedInTime, SendFailed
 from delaylog.client.hooks import Hooks, headers_with
+from delaylog.client.models import Sent
 from delaylog.client.sending.batch import Batch
-from delaylog.client.sending.lane import RETRY_FOR_S_MAX
-from delaylog.client.sending.producers import Producers
-from delaylog.client.wire.checks import check_seconds, check_whole
+from delaylog.client.sending.lane import RETRY_FOR_S_MAX, Producers
+from delaylog.client.wire.checks import check_whole
+from delaylog.client.wire.times import check_span, split_limit
 
 _log = logging.getLogger("delaylog.client")
 
@@ -27,6 +29,7 @@ OVERRUN: Final = 2
 """`room()` blocks at the limits; a send is refused at this multiple of them."""
 LAST_ANSWER_S: Final = 5.0
 FAILURES_SHOWN: Final = 100
+LINGER_MAX: Final = timedelta(minutes=1)
 INTERRUPTED_S: Final = 2.0
 """How long queued messages are sent after an interruption such as Ctrl-C."""
 UNSEEN_BATCHES_MAX: Final = 1_000
@@ -41,26 +44,25 @@ class OutboxFull(ClientError):
 class SendLimits:
     """Limits of requests and of the queue, and how long sends are retried."""
 
-    linger_ms: float = 0
+    linger: timedelta = timedelta(0)
     batch_max: int = 10_000
     batch_bytes_max: int = 4 << 20
     pending_max: int = 100_000
     pending_bytes_max: int = 256 << 20
-    retry_for_s: float = 60.0
+    retry_for: timedelta = timedelta(minutes=1)
 
     @property
     def close_for_s(self) -> float:
         """How long `close` waits for queued messages, including the last answer."""
-        return self.retry_for_s + LAST_ANSWER_S
+        return self.retry_for.total_seconds() + LAST_ANSWER_S
 
     def __post_init__(self) -> None:
         for name in ("batch_max", "batch_bytes_max", "pending_max", "pending_bytes_max"):
             check_whole(name, getattr(self, name))
-        check_seconds("retry_for_s", self.retry_for_s)
-        if isinstance(self.linger_ms, bool) or not isinstance(self.linger_ms, (int, float)):
-            raise TypeError(f"linger_ms is a number, not {type(self.linger_ms).__name__}")
-        if not 0 <= self.linger_ms <= 60_000:
-            raise ValueError(f"linger_ms lies from 0 to 60000: {self.linger_ms}")
+        check_span("retry_for", self.retry_for)
+        check_span("linger", self.linger)
+        if not timedelta(0) <= self.linger <= LINGER_MAX:
+            raise ValueError(f"linger lies from 0 to {LINGER_MAX}: {self.linger}")
         if not 1 <= self.batch_max <= 100_000:
             raise ValueError(f"batch_max lies from 1 to 100000: {self.batch_max}")
         if not 1 <= self.batch_bytes_max <= 32 << 20:
@@ -71,10 +73,10 @@ class SendLimits:
             raise ValueError(
                 f"pending_bytes_max is at least batch_bytes_max, {self.batch_bytes_max}"
             )
-        if not 0 <= self.retry_for_s <= RETRY_FOR_S_MAX:
+        if not 0 <= self.retry_for.total_seconds() <= RETRY_FOR_S_MAX:
             raise ValueError(
-                f"retry_for_s lies from 0 to {RETRY_FOR_S_MAX:.0f}, since brokers forget after "
-                f"ten minutes what was sent: {self.retry_for_s}"
+                f"retry_for lies from 0 to {RETRY_FOR_S_MAX:.0f} s, since brokers forget after "
+                f"ten minutes what was sent: {self.retry_for}"
             )
 
 
@@ -190,3 +192,30 @@ class Outbox:
             hook(*facts)
         except Exception:
             _log.exception("a hook failed; the sends go on")
+
+
+# -------------------------------------- the time limit of a send, and the result of `send_many`
+
+
+def split_send_limit(given: Mapping[str, Any], usual_s: float) -> tuple[float, Any]:
+    """The time limit among the keywords of a send, in seconds; and the other keywords."""
+    limit_s, rest = split_limit(given)
+    if limit_s is None:
+        return usual_s, rest
+    if limit_s > RETRY_FOR_S_MAX:
+        raise ValueError(
+            f"the time limit of a send is at most {RETRY_FOR_S_MAX:.0f} s, since brokers forget "
+            f"after ten minutes what was sent: {limit_s:g} s"
+        )
+    return limit_s, rest
+
+
+def all_sent(outcomes: Iterable[Sent | BaseException]) -> list[Sent]:
+    """The Sents, or SendFailed with the distinct failures and the outcome of each message."""
+    # For many messages an id in use is a normal result: the caller chose `reject`.
+    ended = [each.sent if isinstance(each, IdInUse) else each for each in outcomes]
+    sent = [each for each in ended if isinstance(each, Sent)]
+    if len(sent) < len(ended):
+        failures = dict.fromkeys(each for each in ended if not isinstance(each, Sent))
+        raise SendFailed(list(failures), len(ended) - len(sent), ended)
+    return sent

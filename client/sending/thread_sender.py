@@ -21,15 +21,14 @@ from typing import Any, Final, Protocol
 
 from delaylog.client.errors import ClientClosed, ClientError
 from delaylog.client.models import Sent
-from delaylog.client.sending.batch import WHOLE_BATCH, Batch
+from delaylog.client.sending.batch import WHOLE_BATCH, Batch, Row
 from delaylog.client.sending.lane import Attempt, Lane
 from delaylog.client.sending.lane_set import LaneSender
 from delaylog.client.sending.outbox import Outbox
-from delaylog.client.sending.row import Row
-from delaylog.client.sending.sending import Sending
-from delaylog.client.wire.bulk_answers import SendAnswer
-from delaylog.client.wire.durations import seconds_of
-from delaylog.client.wire.exchanging import OnRepeat
+from delaylog.client.sending.queued import Sending
+from delaylog.client.wire.bulk import SendAnswer
+from delaylog.client.wire.exchange import OnRepeat
+from delaylog.client.wire.times import duration_s
 
 _log = logging.getLogger("delaylog.client")
 
@@ -67,9 +66,9 @@ class ThreadSending(Sending):
         super().__init__(batch, row)
         self._lock = lock
 
-    def result(self, timeout_s: float | None = None, *, timeout: timedelta | None = None) -> Sent:
+    def result(self, timeout: timedelta | None = None) -> Sent:
         """Wait for the Sent, or raise the error. After TimeoutError sending continues."""
-        timeout_s = seconds_of("timeout", timeout, timeout_s, or_zero=True)
+        timeout_s = duration_s("timeout", timeout, or_zero=True)
         batch = self._batch
         deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
         while not self.done():
@@ -113,12 +112,15 @@ class ThreadSender(LaneSender):
         """Queue a message once there is room. `free`: it may go to another shard.
 
         `limit_s`: how long its caller waits, which includes the wait for room; None if none does.
+        RuntimeError if no thread can be started; then nothing is queued.
         """
         with self._lock:
             if self._outbox.crowded:
                 self._wait_for_room(limit_s)
             if self._closed:
                 raise ClientClosed
+            if self._thread is None:
+                self._start()
             batch, number = self._lanes.add(topic, row, free=free, limit_s=limit_s)
         return ThreadSending(batch, number, self._lock)
 
@@ -192,11 +194,23 @@ class ThreadSender(LaneSender):
     def _work(self, lane: Lane) -> None:
         if lane not in self._paused_until_s:
             self._paused_until_s[lane] = float("-inf")
-        if self._thread is None:
-            name = f"delaylog-send-{self.shard or 'broker'}"
-            self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-            self._thread.start()
         self._woken.notify_all()
+
+    def _start(self) -> None:
+        """Start the thread, before anything waits for it."""
+        name = f"delaylog-send-{self.shard or 'broker'}"
+        thread = threading.Thread(target=self._run, name=name, daemon=True)
+        thread.start()
+        self._thread = thread
+
+    def _can_send(self) -> bool:
+        try:
+            if self._thread is None:
+                self._start()
+        except RuntimeError as error:
+            _log.warning("no thread to send to %s: %s", self.shard, error)
+            return False
+        return True
 
     def _run(self) -> None:
         woken = self._woken

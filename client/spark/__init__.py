@@ -15,9 +15,9 @@ from typing import Any, Final
 _MODULES: Final = {
     "DelaylogSource": "source",
     "home_shard": "shards",
-    "last_result": "results.reporting",
-    "register": "versions.registering",
-    "write_frame": "versions.mapped",
+    "last_result": "load_result",
+    "register": "versions",
+    "write_frame": "writers",
 }
 __all__ = [
     "DefaultSource",
@@ -31,7 +31,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name == "DefaultSource":
-        from pyspark_delaylog.versions.registering import loaded_source
+        from pyspark_delaylog.versions import loaded_source
 
         return loaded_source()
     if name in _MODULES:

@@ -1,20 +1,34 @@
-"""BrokerHttp: calls to the broker, with retries.
+"""BrokerHttp: calls to the broker, with retries; faults that no repeat removes; checks of rights.
 
 All calls are idempotent, so they are repeated after lost answers and transient refusals, for the
-time of `retryForMs`. The connection is opened on first use and is not pickled. Each process finds
-the token and the TLS files itself: only a token that is an option is pickled. The token appears in
-no error, log line or repr.
+time of `retryForMs`. `Retry-After` takes precedence, up to a cap. Without it, the wait doubles from
+`retryWaitMs` up to a cap, with jitter against a thundering herd of tasks. Certificates and the
+wrong scheme of an address are faults that no repeat removes: `remedy_of` says what to change.
+Everything else may be a broker that restarts, so it is repeated.
+
+The connection is opened on first use and is not pickled. Each process finds the token and the TLS
+files itself: only a token that is an option is pickled. The token appears in no error, log line or
+repr. The checks of rights run before any task: Spark repeats a failed task whatever the error, so a
+right that is found missing there costs minutes or, on the topic of rejected rows, is not found
+before the first of them.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+import math
 import random
+import socket
+import ssl
 import time
 from collections.abc import Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from http.client import BadStatusLine
 from typing import Any, Final
-from urllib.parse import quote, urlencode
+from urllib.parse import quote, urlencode, urlsplit
 
 import requests
 from requests.auth import AuthBase
@@ -22,14 +36,109 @@ from requests.auth import AuthBase
 from pyspark_delaylog.credentials import is_loopback
 from pyspark_delaylog.errors import (
     BrokerError,
+    OptionError,
     RefusedError,
     UnreachableError,
     UnusableEndpointError,
 )
-from pyspark_delaylog.faults import cause_of, remedy_of
 from pyspark_delaylog.leader_route import LeaderRoute
 from pyspark_delaylog.options import Options
-from pyspark_delaylog.retrying import PASSING, retry_after_s, wait_s
+
+# ----------------------------------------------------------------------- faults of a connection
+
+PROBE_S: Final = 2.0
+OTHER_NAME: Final = frozenset({62, 64})
+"""OpenSSL's codes for a certificate of another host name or address."""
+NOT_IN_ITS_TIME: Final = frozenset({9, 10})
+"""Of a certificate that is not valid yet, or has expired."""
+PLAIN: Final = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST")
+REFUSED: Final = ("CERTIFICATE", "UNKNOWN_CA", "HANDSHAKE_FAILURE")
+"""Words of alerts by which a broker refuses the client's certificate, or asks for one."""
+
+
+def cause_of(error: BaseException) -> BaseException:
+    """The innermost cause; the wrappers of requests only repeat it."""
+    while error.__cause__ is not None or error.__context__ is not None:
+        error = error.__cause__ or error.__context__ or error
+    return error
+
+
+def remedy_of(cause: BaseException, url: str) -> str | None:
+    """What to change, if a call to this address can never succeed; None if it may."""
+    if isinstance(cause, ssl.SSLCertVerificationError):
+        if cause.verify_code in OTHER_NAME:
+            return "option endpoint must have a name that the broker's certificate has"
+        if cause.verify_code in NOT_IN_ITS_TIME:
+            return "renew the broker's certificate, or set this machine's clock"
+        return (
+            "option caFile (or DELAYLOG_CA_FILE), on driver and executors, must name the authority "
+            "that signed the broker's certificate"
+        )
+    if isinstance(cause, ssl.SSLError):
+        reason = cause.reason or ""
+        if reason.endswith(PLAIN):
+            return "the broker does not speak TLS at this port: write http://, or its TLS port"
+        if "ALERT" in reason and any(word in reason for word in REFUSED):
+            return "the broker wants another client certificate: options clientCert and clientKey"
+        return None
+    broken = isinstance(cause, (ConnectionResetError, BadStatusLine))
+    if broken and url.startswith("http:") and _speaks_tls(url):
+        return "the broker speaks TLS at this port: write https://"
+    return None
+
+
+def _speaks_tls(url: str) -> bool:
+    """Whether a TLS handshake succeeds; nothing is sent."""
+    parts = urlsplit(url)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    place = (parts.hostname or "", parts.port or 80)
+    with (
+        suppress(OSError),
+        socket.create_connection(place, timeout=PROBE_S) as plain,
+        context.wrap_socket(plain, server_hostname=parts.hostname),
+    ):
+        return True
+    return False
+
+
+# ---------------------------------------------------------------------- the wait before a retry
+
+RETRY_AFTER_S_MAX: Final = 30.0
+"""The cap of Retry-After: a task must not seem to hang for an hour."""
+WAIT_S_MAX: Final = 10.0
+PASSING: Final = frozenset({408, 425, 429, 500, 502, 503, 504, 507})
+"""Transient statuses. 507 too: disk space is freed when hours have ended."""
+
+
+def wait_s(tries: int, retry_after_s: float | None, first_ms: int, random: float) -> float:
+    """Seconds to wait before try `tries` + 1; `random` is in [0, 1)."""
+    assert tries >= 1
+    if retry_after_s is not None:
+        # Up to 10 % more than requested, so that tasks with the same header do not collide.
+        return min(retry_after_s, RETRY_AFTER_S_MAX) * (1 + 0.1 * random)
+    longest = min(first_ms / 1000 * 2.0 ** min(tries - 1, 32), WAIT_S_MAX)
+    return longest * (0.5 + 0.5 * random)
+
+
+def retry_after_s(header: str | None, now: datetime | None = None) -> float | None:
+    """Parse a `Retry-After` header, a number or a date. None if it is invalid."""
+    if not header:
+        return None
+    try:
+        seconds = float(header)
+    except ValueError:
+        try:
+            when = parsedate_to_datetime(header)
+        except ValueError:
+            return None
+        if when.tzinfo is None:
+            when = when.replace(tzinfo=UTC)
+        seconds = (when - (now or datetime.now(UTC))).total_seconds()
+    return max(seconds, 0.0) if math.isfinite(seconds) else None
+
+
+# ---------------------------------------------------------------------------------------- calls
 
 ARROW_TYPE: Final = "application/vnd.apache.arrow.stream"
 JSON_TYPE: Final = "application/json"
@@ -74,8 +183,9 @@ class BrokerHttp:
         return f"BrokerHttp({self._known[0]!r})"
 
     def __getstate__(self) -> dict[str, Any]:
-        kept = {"_nodes": self._known, "_route": None, "_session": None, "repeats": 0}
-        return self.__dict__ | kept
+        # An executor may lack files of TLS that the driver has: its first answer is to come.
+        own = {"_route": None, "_session": None, "_answered": False, "repeats": 0}
+        return self.__dict__ | own | {"_nodes": self._known}
 
     @property
     def _known(self) -> tuple[str, ...]:
@@ -317,3 +427,41 @@ _QUOTA_ADVICE: Final = {
     "transactions": " (the broker's bound: abort abandoned loads, which delaylog transactions list "
     "shows)",
 }
+
+
+# --------------------------------------------------------------------------------------- rights
+
+
+def check_may_send(http: BrokerHttp, options: Options) -> None:
+    """OptionError if the token may not send to a topic that an option names, or to none at all."""
+    if options.topic is None:
+        _check(http, "topic", {"may": "send"})
+    else:
+        _check(http, "topic", {"may": "send"} | _place(options, options.topic))
+    if options.dead_letter and options.dead_letter_topic is not None:
+        place = _place(options, options.dead_letter_topic)
+        _check(http, "deadLetterTopic", {"may": "send"} | place)
+
+
+def check_may_consume(http: BrokerHttp, options: Options) -> None:
+    """OptionError if the token may not receive and read the messages of the topic and group."""
+    assert options.topic is not None, "the source checks it"
+    group = {} if options.group is None else {"group": options.group}
+    for right in ("receive", "read"):
+        _check(http, "topic", {"may": right} | _place(options, options.topic) | group)
+
+
+def _place(options: Options, topic: str) -> dict[str, str]:
+    return {"topic": topic, "ns": options.namespace}
+
+
+def _check(http: BrokerHttp, option: str, query: dict[str, str]) -> None:
+    try:
+        http.json("GET", "/v1/session", query=query)
+    except RefusedError as error:
+        if error.status != 403:
+            raise
+        raise OptionError(
+            f"option {option}: the broker refuses it: 403 {error.code} {error.detail}; give a "
+            "token that has this right (option tokenFile, or DELAYLOG_TOKEN), or grant it"
+        ) from None

@@ -1,11 +1,18 @@
 """Converts the record batches of a task to the columns and types of the wire.
 
 There is no work per row: strings become binary as a view of the same bytes, times are converted to
-UTC, and rows that cannot be sent are found with masks.
+UTC, and rows that cannot be sent are found with masks. Types are those of the table of fields,
+written as in Spark SQL. A DataFrame's column fits if no value can be changed by the cast to the
+wire: narrower integers fit, and a struct may lack members.
+
+The broker stores headers as a map of texts. Spark's type allows repeated names, null values and
+values that are not text. A row with such headers is refused, since the alternative is to lose data
+silently. That check costs no work per row unless some row has several headers or one is wrong.
 """
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -14,12 +21,150 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    ByteType,
+    CharType,
+    DataType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    ShortType,
+    StringType,
+    StructType,
+    VarcharType,
+)
 
 from pyspark_delaylog.errors import RowError
-from pyspark_delaylog.fields.headers import headers_fault, wrong_headers
-from pyspark_delaylog.fields.kinds import arrow_type
-from pyspark_delaylog.fields.table import FIELD_TYPES, TEXT_BYTES_MAX, UNIX_MS_MIN, WORDS
+from pyspark_delaylog.field_table import FIELD_TYPES, TEXT_BYTES_MAX, UNIX_MS_MIN, WORDS
 from pyspark_delaylog.options import NAME_FAULT, Options
+
+# ---------------------------------------------------------- headers that the broker cannot keep
+
+
+def wrong_headers(column: Any) -> Any:
+    """A mask of the rows whose headers cannot be sent; `headers_fault` says why."""
+    rows = pc.list_parent_indices(column).to_numpy()
+    names, values = pc.list_flatten(column).flatten()
+    wrong = pc.or_(names.is_null(), values.is_null()).to_numpy(zero_copy_only=False).copy()
+    wrong |= _not_text(values)
+    if len(rows) and (rows[1:] == rows[:-1]).any():
+        wrong |= _repeated(rows, names)
+    mask = np.zeros(len(column), np.bool_)
+    mask[rows[wrong]] = True
+    return pa.array(mask)
+
+
+def headers_fault(pairs: list[dict[str, Any] | None]) -> str:
+    """Why the headers of one row cannot be sent."""
+    seen = set()
+    for pair in pairs:
+        name, value = (None, None) if pair is None else (pair["key"], pair["value"])
+        if name is None:
+            return "the name of a header is null"
+        if value is None:
+            return f"the value of header {name!r} is null; leave the header out or make it empty"
+        try:
+            value.decode()
+        except UnicodeDecodeError:
+            return f"the value of header {name!r} is not UTF-8; encode it, for example as base64"
+        if name in seen:
+            return f"header {name!r} occurs twice; the broker keeps one value of a name"
+        seen.add(name)
+    raise AssertionError("these headers can be sent")
+
+
+def _not_text(values: Any) -> Any:
+    try:
+        values.cast(pa.string())
+    except pa.ArrowInvalid:
+        return np.array([not _is_text(value) for value in values.to_pylist()], np.bool_)
+    return np.zeros(len(values), np.bool_)
+
+
+def _is_text(value: bytes | None) -> bool:
+    try:
+        (value or b"").decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _repeated(rows: Any, names: Any) -> Any:
+    """A mask of the headers whose name an earlier one of the same row has."""
+    codes = names.dictionary_encode()
+    numbers = codes.indices.fill_null(len(codes.dictionary)).to_numpy(zero_copy_only=False)
+    places = rows.astype(np.int64) * (len(codes.dictionary) + 1) + numbers
+    repeated = np.ones(len(places), np.bool_)
+    repeated[np.unique(places, return_index=True)[1]] = False
+    return repeated
+
+
+# ------------------------------------------------------------------ types in Spark and in Arrow
+
+_TEXTS: Final = (StringType, VarcharType, CharType)
+_INTS: Final = (ByteType, ShortType, IntegerType)
+_SCALARS: Final[dict[str, tuple[Any, tuple[type[DataType], ...]]]] = {
+    "string": (pa.string(), _TEXTS),
+    "binary": (pa.binary(), (*_TEXTS, BinaryType)),
+    "int": (pa.int32(), _INTS),
+    "bigint": (pa.int64(), (*_INTS, LongType)),
+    "double": (pa.float64(), (*_INTS, LongType, FloatType, DoubleType, DecimalType)),
+}
+"""The Arrow type, and the Spark types that fit."""
+
+
+def members_of(kind: str) -> dict[str, str] | None:
+    """The names and types of the members of a struct; None for another type."""
+    found = re.fullmatch(r"struct<(.*)>", kind)
+    if found is None:
+        return None
+    parts = (part.partition(" ") for part in found[1].split(", "))
+    return {name: kind for name, _, kind in parts}
+
+
+def element_of(kind: str) -> str | None:
+    """The type of the elements of an array; None for another type."""
+    found = re.fullmatch(r"array<(.*)>", kind)
+    return None if found is None else found[1]
+
+
+def arrow_type(kind: str, given: Any = None) -> Any:
+    """The Arrow type on the wire. `given` is the column's type, whose members a struct keeps."""
+    if (element := element_of(kind)) is not None:
+        return pa.list_(arrow_type(element))
+    if (members := members_of(kind)) is not None:
+        names = list(members) if given is None else [part.name for part in given]
+        return pa.struct([(name, arrow_type(members[name])) for name in names])
+    return _SCALARS[kind][0]
+
+
+def fits(kind: str, given: DataType) -> bool:
+    """Whether a column of a Spark type can be sent as a field of this type."""
+    if (element := element_of(kind)) is not None:
+        if not isinstance(given, ArrayType):
+            return False
+        members = members_of(element)
+        # A pair of a map has both its members, in their order; the struct of a field need not.
+        whole = members is None or (
+            isinstance(given.elementType, StructType) and given.elementType.names == list(members)
+        )
+        return whole and fits(element, given.elementType)
+    if (members := members_of(kind)) is not None:
+        return (
+            isinstance(given, StructType)
+            and 0 < len(given.names) == len(set(given.names))
+            and all(
+                part.name in members and fits(members[part.name], part.dataType) for part in given
+            )
+        )
+    return isinstance(given, _SCALARS[kind][1])
+
+
+# ------------------------------------------------------------------------------- record batches
 
 TIME: Final = pa.timestamp("us", tz="UTC")
 HEADERS: Final = arrow_type(FIELD_TYPES["headers"])

@@ -2,6 +2,12 @@
 
 `load` runs in tasks, `commit` and `abort` run on the driver. They share data only through the
 commit messages. A load has a name, which stays the same when it is repeated.
+
+A transaction remembers only how many rows it had. To find out whether a repeated load has the rows
+of the load that was committed under its name, the sum of the rows' hashes is committed too, as the
+name of a second, empty transaction just before the first one. Rows count as the same if they have
+the same ids or, in a DataFrame without ids, the same bodies: due times and other columns may depend
+on the time of the run.
 """
 
 from __future__ import annotations
@@ -9,20 +15,23 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter, deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from hashlib import blake2b
 from typing import Any, Final
+from zlib import crc32
+
+import numpy as np
+import pyarrow as pa
 
 from pyspark_delaylog.broker_http import ARROW_TYPE, BrokerHttp
 from pyspark_delaylog.columns import Columns
 from pyspark_delaylog.errors import BrokerError, DelaylogError, TransactionError
-from pyspark_delaylog.loading import Loading
+from pyspark_delaylog.load_result import LoadResult
 from pyspark_delaylog.options import Options
-from pyspark_delaylog.results.load_result import LoadResult
-from pyspark_delaylog.results.publication import published
-from pyspark_delaylog.results.same_rows import RowSum, marker_of
+from pyspark_delaylog.publication import published
+from pyspark_delaylog.task_load import Loading
 from pyspark_delaylog.tasks import Task
 from pyspark_delaylog.transactions import (
     COMMITTED,
@@ -31,7 +40,50 @@ from pyspark_delaylog.transactions import (
     Transaction,
     Transactions,
 )
-from pyspark_delaylog.versions.spark_api import WriterCommitMessage
+from pyspark_delaylog.versions import WriterCommitMessage
+
+# ----------------------------------------------------------- whether a repeat has the same rows
+
+
+class RowSum:
+    """The number of rows, and a sum that does not depend on their order and partitions."""
+
+    def __init__(self, *, adds: bool = True) -> None:
+        """Without `adds`, rows are only counted."""
+        self._adds = adds
+        self.rows = 0
+        self.sum = 0
+
+    def watch(self, batches: Iterable[Any]) -> Iterator[Any]:
+        """Pass batches on, and add their rows."""
+        for batch in batches:
+            self.rows += batch.num_rows
+            if self._adds:
+                name = "id" if "id" in batch.schema.names else "value"
+                self.sum += sum_of(batch.column(name))
+            yield batch
+
+
+def sum_of(column: Any) -> int:
+    """The sum of the hashes of texts, which depends on no order. A null counts as an empty text.
+
+    CRC-32 is linear, so its values cannot be added as they are: their sums are equal for the ids
+    `2026-11-26-00000` to `-99999` and for those of the next day. The steps in between are those of
+    splitmix64 (https://prng.di.unimi.it/splitmix64.c).
+    """
+    texts = column.cast(pa.binary()).fill_null(b"").to_pylist()
+    mixed = np.fromiter(map(crc32, texts), np.uint64, len(texts))
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
+    return int((mixed ^ (mixed >> np.uint64(31))).sum())
+
+
+def marker_of(transaction: str, total: int) -> str:
+    """The name of the empty transaction that holds the sum of a load."""
+    return f"{transaction}.sum-{total % 2**64:x}"
+
+
+# ----------------------------------------------------------------------------------- deliveries
 
 RESULTS: Final = ("created", "kept", "replaced", "rejected")
 Messages = Sequence[WriterCommitMessage | None]

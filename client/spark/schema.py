@@ -14,10 +14,9 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import DataType, StructType, TimestampType
 
-from pyspark_delaylog.columns import HEADERS, TIME
+from pyspark_delaylog.columns import HEADERS, TIME, fits
 from pyspark_delaylog.errors import SchemaError
-from pyspark_delaylog.fields.kinds import fits
-from pyspark_delaylog.fields.table import FIELD_TYPES
+from pyspark_delaylog.field_table import FIELD_TYPES
 from pyspark_delaylog.options import Options
 
 SOURCE_SCHEMA: Final = from_arrow_schema(

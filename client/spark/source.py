@@ -10,7 +10,7 @@ from pyspark.sql.types import StructType
 from pyspark_delaylog.errors import OptionError
 from pyspark_delaylog.options import Options
 from pyspark_delaylog.schema import SOURCE_SCHEMA
-from pyspark_delaylog.versions.spark_api import need_stream_sink, need_stream_source
+from pyspark_delaylog.versions import need_stream_sink, need_stream_source
 from pyspark_delaylog.writers import DelaylogBatchWriter, DelaylogStreamWriter
 
 
@@ -50,7 +50,7 @@ class DelaylogSource(DataSource):
     def streamReader(self, schema: StructType) -> Any:  # noqa: N802
         """The consuming stream."""
         need_stream_source()
-        from pyspark_delaylog.claim_reader import DelaylogClaimReader
+        from pyspark_delaylog.claims import DelaylogClaimReader
 
         reader = DelaylogClaimReader(self._parsed(), schema)
         reader.check_broker()

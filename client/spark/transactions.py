@@ -17,7 +17,7 @@ from pyspark_delaylog.broker_http import ARROW_TYPE, BrokerHttp
 from pyspark_delaylog.errors import RefusedError, TransactionError
 from pyspark_delaylog.options import Options
 from pyspark_delaylog.tasks import Task
-from pyspark_delaylog.versions.spark_api import WriterCommitMessage
+from pyspark_delaylog.versions import WriterCommitMessage
 
 RUNS_MAX: Final = 100
 """The number of failed loads of one name after which the name is refused."""

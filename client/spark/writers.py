@@ -1,30 +1,35 @@
-"""The two sinks: for batch writes, and for the micro-batches of a stream.
+"""The sinks: for batch writes, for the micro-batches of a stream, and `write_frame`.
 
 Errors that can be detected on the driver are raised there, before any task runs: Spark retries a
 failed task whatever the error, but shows an error of the driver unchanged.
+
+`write_frame` is a batch write without a data source, for PySpark 3.5 and for foreachBatch. The
+tasks of `mapInArrow` call the writer of the batch sink and return its messages as rows, and the
+driver commits them, so the guarantees are those of the format. Spark returns the rows of the
+successful attempt at each task only.
 """
 
 from __future__ import annotations
 
 import logging
+import pickle
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
+import pyarrow as pa
 from pyspark.sql.types import StructType
 
-from pyspark_delaylog.broker_http import BrokerHttp
+from pyspark_delaylog.broker_http import BrokerHttp, check_may_send
 from pyspark_delaylog.columns import Columns
 from pyspark_delaylog.deliveries import DirectDelivery, StagedDelivery, broker_now_ms
+from pyspark_delaylog.load_result import GENERATED, LoadResult, report
 from pyspark_delaylog.options import Options
-from pyspark_delaylog.results.load_result import GENERATED, LoadResult
-from pyspark_delaylog.results.reporting import report
-from pyspark_delaylog.rights import check_may_send
 from pyspark_delaylog.schema import check_sink_schema
 from pyspark_delaylog.tasks import this_batch, this_task
 from pyspark_delaylog.transactions import Staged
-from pyspark_delaylog.versions.spark_api import (
+from pyspark_delaylog.versions import (
     DataSourceArrowWriter,
     DataSourceStreamArrowWriter,
     WriterCommitMessage,
@@ -134,3 +139,35 @@ class DelaylogStreamWriter(DataSourceStreamArrowWriter):
             self._staged.abort(None, messages)
         else:
             log.warning("batch %d has failed; sent messages stay (delivery=direct)", batchId)
+
+
+# ---------------------------------------------------------- a batch write without a data source
+
+MESSAGE: Final = "message"
+
+
+def write_frame(frame: Any, **options: object) -> LoadResult:
+    """Write a DataFrame as `format("delaylog")` does, with the same options. Returns its counts.
+
+    It works in every thread, so tables may be loaded in parallel.
+
+    Raises OptionError or SchemaError before any task, and the errors of Spark if a task fails;
+    then nothing of a staged load is visible.
+    """
+    given = {name: _text(value) for name, value in options.items()}
+    writer = DelaylogBatchWriter(Options.parse(given), frame.schema)
+
+    def load(batches: Iterable[Any]) -> Iterator[Any]:
+        message = pickle.dumps(writer.write(iter(batches)))
+        yield pa.RecordBatch.from_arrays([pa.array([message], pa.binary())], names=[MESSAGE])
+
+    try:
+        rows = frame.mapInArrow(load, f"{MESSAGE} binary").collect()
+        return writer.finish([pickle.loads(row[MESSAGE]) for row in rows])
+    except BaseException:
+        writer.abort([])
+        raise
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

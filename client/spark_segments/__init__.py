@@ -5,7 +5,7 @@ of `pyspark_delaylog` is the format `delaylog`. So this package is imported by t
 `pyspark_delaylog_segments` only. Without the package `delaylog` it is a class that says so.
 """
 
-from pyspark_delaylog.versions.registering import loaded_segments
+from pyspark_delaylog.versions import loaded_segments
 
 DefaultSource = loaded_segments()
 

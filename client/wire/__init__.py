@@ -1,5 +1,5 @@
 """What goes over the wire: bodies, answers, failures and retries. No I/O.
 
-Imports: storage.messages.batch, contract.calls.
+Imports: contract, keywords, errors, calls.call.
 Begin with `bulk`.
 """

@@ -1,25 +1,128 @@
-"""Encodes the bulk request bodies of the HTTP API: one msgpack map of columns.
+"""The bulk bodies of the HTTP API: one msgpack map of columns. Encodes requests, decodes answers.
 
-A numeric column is either one int for all rows, or n little-endian values. A text column is a
-column of sizes and one block of bytes. `bulk_answers` decodes the answers. The server has its own
+On the wire a column of integers is one int for all rows, or n little-endian values; a text column
+is a column of sizes and one block of bytes. Here a column is an `array` of the standard library, so
+a program that sends and receives does not need NumPy. Programs that use NumPy may pass its arrays
+as columns, and read a column with `numpy.asarray(column)`, which copies nothing. An inconsistent
+answer (sizes, a missing column) raises BulkError and is never read in part. The server has its own
 codec; a test compares the two.
 """
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
+from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Final, TypeAlias, TypedDict, Unpack
+from functools import cached_property
+from itertools import accumulate
+from typing import Any, Final, Protocol, TypeAlias, TypedDict, Unpack
 
 import msgpack
 
 from delaylog.client.keywords import SettleTimes
 from delaylog.client.wire.checks import check_list, check_sendable
-from delaylog.client.wire.columns import IntArray, Numbers, column_of, one_for_all
-from delaylog.client.wire.due import due_members
-from delaylog.client.wire.durations import in_numbers
-from delaylog.contract.message_fields import BY_NAME, COLUMNS, MergeMode, pack_fields
+from delaylog.client.wire.times import due_members, in_ms
+from delaylog.contract.message_fields import ARRAY_CODES, BY_NAME, COLUMNS, MergeMode, pack_fields
+
+# -------------------------------------------------------------------------- columns of integers
+
+
+class IntArray(Protocol):
+    """An array of integers: an `array.array`, an array of NumPy, or a column of an answer."""
+
+    def __len__(self) -> int: ...
+
+    def __iter__(self) -> Iterator[Any]: ...
+
+    def tobytes(self) -> bytes:
+        """The values as bytes, in their layout in memory."""
+        ...
+
+    def tolist(self) -> Any:
+        """The values as a list of int."""
+        ...
+
+
+Numbers: TypeAlias = int | Sequence[int] | IntArray
+"""One value for all rows, or one for each row."""
+
+_SIZES: Final = {kind: array(code).itemsize for kind, code in ARRAY_CODES.items()}
+
+
+def column_of(name: str, values: Sequence[int] | IntArray, kind: str, n: int | None) -> array[int]:
+    """The values as a column of the type `kind`, for example `<i8`.
+
+    ValueError if there are not `n` values (None: any number), or if the type cannot hold one of
+    them. TypeError for values that are not integers.
+    """
+    check_list(name, values)
+    if hasattr(values, "__array__"):
+        return _column_of_numpy(name, values.__array__(), kind, n)
+    code = ARRAY_CODES[kind]
+    if isinstance(values, array) and values.typecode == code:
+        found = values
+    else:
+        try:
+            found = array(code, values)
+        except OverflowError:
+            raise _outside(name, kind) from None
+    if n is not None and len(found) != n:
+        raise ValueError(f"{name} holds {len(found)} values for {n} rows")
+    return found
+
+
+def _column_of_numpy(name: str, values: Any, kind: str, n: int | None) -> array[int]:
+    if values.ndim != 1:
+        raise ValueError(f"{name} must have one dimension, not {values.ndim}")
+    if n is not None and len(values) != n:
+        raise ValueError(f"{name} holds {values.size} values for {n} rows")
+    if values.dtype.kind not in "iub" and len(values):
+        raise TypeError(f"{name} must be whole numbers, not {values.dtype}")
+    # Most columns have the type already. Names of types are compared, since NumPy would parse them.
+    if values.dtype.str[1:] != kind[1:] or not values.dtype.isnative:
+        found = values.astype(kind)
+        if (found != values).any():
+            raise _outside(name, kind)
+        values = found
+    return array(ARRAY_CODES[kind], values.tobytes())
+
+
+def all_of(value: int, kind: str, n: int) -> array[int]:
+    """A column of n equal values. OverflowError if the type cannot hold it."""
+    return array(ARRAY_CODES[kind], [value]) * n
+
+
+def column_from(raw: bytes, kind: str) -> array[int]:
+    """The column that these bytes contain."""
+    return array(ARRAY_CODES[kind], raw)
+
+
+def size_of(kind: str) -> int:
+    """Bytes of one value."""
+    return _SIZES[kind]
+
+
+def bounds_of(kind: str) -> tuple[int, int]:
+    """The least and the greatest value of the type."""
+    bits = 8 * _SIZES[kind]
+    return (-(1 << bits - 1), (1 << bits - 1) - 1) if "i" in kind else (0, (1 << bits) - 1)
+
+
+def one_for_all(column: array[int]) -> int | None:
+    """The value that all rows share, or None if they differ or there are none."""
+    if not column:
+        return None
+    raw = column.tobytes()
+    return column[0] if raw == raw[: column.itemsize] * len(column) else None
+
+
+def _outside(name: str, kind: str) -> ValueError:
+    least, most = bounds_of(kind)
+    return ValueError(f"{name} holds a value outside {least} to {most}")
+
+
+# ------------------------------------------------------------------------------------- requests
 
 BULK_TYPE: Final = "application/vnd.delaylog.batch"
 BULK_VERSION: Final = 1
@@ -35,7 +138,7 @@ _NUMBERS: Final = {"deliver_at_ms": "<i8", "delay_ms": "<i8"} | {
 _TIMES: Final[Mapping[str, tuple[str, Callable[[Any], int]]]] = {
     "at": ("deliver_at_ms", lambda at: due_members(at=at)["deliver_at_ms"]),
     "delay": ("delay_ms", lambda delay: due_members(delay=delay)["delay_ms"]),
-    "ttl": ("ttl_ms", lambda ttl: in_numbers({"ttl": ttl}, "ttl_ms")["ttl_ms"]),
+    "ttl": ("ttl_ms", lambda ttl: in_ms({"ttl": ttl}, "ttl")["ttl_ms"]),
 }
 """Columns of times, and the numeric columns that they become."""
 Texts: TypeAlias = Sequence[bytes] | Sequence[str] | tuple[Sequence[int] | IntArray, bytes]
@@ -82,9 +185,9 @@ def encode_send(bodies: Texts, **columns: Unpack[SendColumns]) -> bytes:
     given: Mapping[str, Any] = columns
     for name in given.keys() - SendColumns.__annotations__.keys():
         raise TypeError(f"a bulk body has no column {name!r}")
-    for name, (field, in_ms) in _TIMES.items():
+    for name, (field, as_ms) in _TIMES.items():
         if given.get(name) is not None:
-            given = _with_numbers(given, name, field, in_ms)
+            given = _with_numbers(given, name, field, as_ms)
     if (given.get("deliver_at_ms") is None) == (given.get("delay_ms") is None):
         raise ValueError("give either deliver_at_ms or delay_ms, or at or delay")
     producer, sequence = columns.get("producer"), columns.get("sequence")
@@ -160,7 +263,7 @@ def encode_settle(
     if refs is not None and except_refs is not None:
         raise ValueError("give refs, or except_refs, not both")
     named = refs if refs is not None else except_refs
-    chosen = _refs(named)
+    chosen = _column_of_refs(named)
     fields: dict[str, Any] = {"n": len(chosen), "lease": lease}
     if refs is not None:
         fields["refs"] = chosen.tobytes()
@@ -197,7 +300,7 @@ def encode_change(
         fields["n"] = rows_of("ids", ids)
         _put_texts(fields, "id", "id", ids, "<u2", fields["n"])
     else:
-        column = _refs(refs)
+        column = _column_of_refs(refs)
         fields["n"] = len(column)
         fields["refs"] = column.tobytes()
     _put_numbers(fields, "deliver_at_ms", deliver_at_ms, "<i8", fields["n"])
@@ -228,7 +331,7 @@ def rows_of(what: str, texts: Texts) -> int:
     return len(texts)
 
 
-def _refs(refs: Numbers | None) -> array[int]:
+def _column_of_refs(refs: Numbers | None) -> array[int]:
     if refs is None:
         return array("q")
     return column_of("refs", [refs] if isinstance(refs, int) else refs, "<i8", None)
@@ -264,3 +367,264 @@ def _put_texts(
     size = one_for_all(column)
     fields[size_name] = column.tobytes() if size is None else size
     fields[block_name] = block
+
+
+# -------------------------------------------------------------------------------------- answers
+
+ROWS_MAX: Final = 1 << 22
+"""A request has fewer. A column with one value for all rows takes memory for each of them."""
+_RESULTS: Final = b"\x00\x01\x02\x03"
+
+
+class BulkError(ValueError):
+    """A bulk answer is inconsistent. Treat the call as one whose answer was lost."""
+
+    def __init__(self, detail: str, column: str) -> None:
+        super().__init__(f"{column}: {detail}")
+        self.column = column
+
+
+@dataclass(frozen=True, slots=True)
+class SendAnswer:
+    """The result of each sent row: ref, due time, CREATED / KEPT / REPLACED / REJECTED."""
+
+    n: int
+    refs: array[int]
+    deliver_at_ms: array[int]
+    result: array[int]
+    shard: str = ""
+    """The shard that accepted the rows. It is not part of the body."""
+
+
+@dataclass(frozen=True)
+class ReceivedBatch:
+    """Messages under one lease, as columns. Per-row values are created when they are first read.
+
+    A text column that was not requested is empty in every row; `priority` is then 0.
+    """
+
+    n: int
+    lease: int
+    lease_until_ms: int
+    now_ms: int | None
+    refs: array[int]
+    deliver_at_ms: array[int]
+    attempts: array[int]
+    body_sizes: array[int]
+    body_block: bytes
+    id_sizes: array[int]
+    id_block: bytes
+    key_sizes: array[int]
+    key_block: bytes
+    tags_sizes: array[int]
+    tags_block: bytes
+    headers_sizes: array[int]
+    headers_block: bytes
+    priority: array[int]
+
+    @cached_property
+    def ids(self) -> list[str]:
+        """The ids: the sender's, or those that the broker generated."""
+        if not self.id_block:
+            return list(map(ref_to_id, self.refs.tolist()))
+        own = split_block(self.id_sizes, self.id_block)
+        named = zip(own, self.refs.tolist(), strict=True)
+        return [raw.decode() if raw else ref_to_id(ref) for raw, ref in named]
+
+    def bodies(self) -> list[bytes]:
+        """The body of each row."""
+        return split_block(self.body_sizes, self.body_block)
+
+
+@dataclass(frozen=True, slots=True)
+class SettleAnswer:
+    """The number of settled rows, and the refs whose lease had ended or was unknown."""
+
+    n: int
+    done: int
+    gone: array[int]
+    unknown: array[int]
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeAnswer:
+    """The result of each row of a bulk cancel or reschedule: DONE, TOO_LATE or UNKNOWN."""
+
+    n: int
+    result: array[int]
+
+
+def decode_send_answer(wire: bytes) -> SendAnswer:
+    """Decode the answer to a bulk send."""
+    fields, n = _unpack(wire)
+    return SendAnswer(
+        n,
+        _read_numbers(fields, "refs", "<i8", n),
+        _read_numbers(fields, "deliver_at_ms", "<i8", n),
+        _read_results(fields, n),
+    )
+
+
+def decode_received(wire: bytes) -> ReceivedBatch:
+    """Decode the answer to a bulk receive; n = 0 if nothing became ready in time."""
+    return received(*_unpack(wire))
+
+
+def decode_acked_and_received(wire: bytes) -> tuple[list[str], ReceivedBatch]:
+    """Decode the answer to `ack_and_receive`: a result per receipt, and the batch."""
+    fields, n = _unpack(wire)
+    results = fields.get("results")
+    if not isinstance(results, list):
+        raise BulkError("the results of the receipts are missing", "results")
+    return results, received(fields, n)
+
+
+def received(fields: dict[str, Any], n: int) -> ReceivedBatch:
+    """Build a batch from the members of a receive answer. Columns may already be arrays."""
+    now_ms = fields.get("now_ms")
+    if n and not isinstance(fields.get("lease"), int):
+        raise BulkError("the lease of the rows is missing", "lease")
+    lease_until_ms = fields.get("lease_until_ms") or 0
+    if not isinstance(lease_until_ms, int):
+        raise BulkError("not a time", "lease_until_ms")
+    none = all_of(0, "<i8", n)
+    body_sizes, body_block = _read_texts(fields, "body", "bodies", "<u4", none)
+    id_sizes, id_block = _read_utf8(fields, "id", none)
+    key_sizes, key_block = _read_utf8(fields, "key", none)
+    tags_sizes, tags_block = _read_utf8(fields, "tags", none)
+    headers_sizes, headers_block = _read_texts(fields, "headers", "headers", "<u2", none)
+    return ReceivedBatch(
+        n=n,
+        lease=fields.get("lease") or 0,
+        lease_until_ms=lease_until_ms,
+        now_ms=now_ms if isinstance(now_ms, int) else None,
+        refs=_read_numbers(fields, "refs", "<i8", n),
+        deliver_at_ms=_read_numbers(fields, "deliver_at_ms", "<i8", n),
+        attempts=_read_numbers(fields, "attempts", "<u2", n),
+        body_sizes=body_sizes,
+        body_block=body_block,
+        id_sizes=id_sizes,
+        id_block=id_block,
+        key_sizes=key_sizes,
+        key_block=key_block,
+        tags_sizes=tags_sizes,
+        tags_block=tags_block,
+        headers_sizes=headers_sizes,
+        headers_block=headers_block,
+        priority=_read_numbers(fields, "priority", "<i4", n)
+        if "priority" in fields
+        else all_of(0, "<i4", n),
+    )
+
+
+def decode_settled(wire: bytes) -> SettleAnswer:
+    """Decode the answer to a bulk ack, nack or extend."""
+    fields, n = _unpack(wire)
+    done = fields.get("done")
+    if not isinstance(done, int):
+        raise BulkError("not a count", "done")
+    return SettleAnswer(n, done, _read_refs(fields, "gone"), _read_refs(fields, "unknown"))
+
+
+def decode_changed(wire: bytes) -> ChangeAnswer:
+    """Decode the answer to a bulk cancel or reschedule."""
+    fields, n = _unpack(wire)
+    return ChangeAnswer(n, _read_results(fields, n))
+
+
+def split_block(sizes: array[int], block: bytes) -> list[bytes]:
+    """Cut a text column's block into its values."""
+    values = []
+    start = 0
+    for size in sizes.tolist():
+        values.append(block[start : start + size])
+        start += size
+    return values
+
+
+def _unpack(wire: bytes) -> tuple[dict[str, Any], int]:
+    fields = unpack_map(wire)
+    return fields, rows_in(fields)
+
+
+def unpack_map(wire: bytes) -> dict[str, Any]:
+    """The members of one msgpack map."""
+    try:
+        fields = msgpack.unpackb(wire, raw=False)
+    except (ValueError, TypeError, msgpack.UnpackException) as error:
+        raise BulkError(f"not one msgpack map ({error})", "body") from None
+    if not isinstance(fields, dict):
+        raise BulkError("not a msgpack map", "body")
+    return fields
+
+
+def rows_in(fields: dict[str, Any]) -> int:
+    """The number of rows that an answer states."""
+    n = fields.get("n")
+    if not isinstance(n, int) or not 0 <= n <= ROWS_MAX:
+        raise BulkError("not a count of rows", "n")
+    return n
+
+
+def _read_numbers(fields: dict[str, Any], name: str, kind: str, n: int) -> array[int]:
+    value = fields.get(name)
+    if isinstance(value, bytes):
+        if len(value) == n * size_of(kind):
+            return column_from(value, kind)
+    elif isinstance(value, int):
+        try:
+            return all_of(value, kind, n)
+        except OverflowError:
+            raise BulkError(f"{value} is no value of its type", name) from None
+    elif value is not None and hasattr(value, "__array__"):
+        # The embedded broker's own columns.
+        return column_of(name, value, kind, n)
+    elif value is None and n == 0:
+        return column_from(b"", kind)
+    raise BulkError(f"not {n} values of {size_of(kind)} bytes", name)
+
+
+def _read_results(fields: dict[str, Any], n: int) -> array[int]:
+    results = _read_numbers(fields, "result", "<u1", n)
+    if results.tobytes().translate(None, _RESULTS):
+        raise BulkError("not a known result", "result")
+    return results
+
+
+def _read_refs(fields: dict[str, Any], name: str) -> array[int]:
+    value = fields.get(name, b"")
+    if not isinstance(value, bytes) or len(value) % 8:
+        raise BulkError("not a list of refs", name)
+    return column_from(value, "<i8")
+
+
+def _read_texts(
+    fields: dict[str, Any], name: str, block_name: str, kind: str, none: array[int]
+) -> tuple[array[int], bytes]:
+    """The sizes and the block of a text column; `none` has the sizes of an absent column."""
+    size_name = f"{name}_size"
+    block = fields.get(block_name, b"")
+    if not isinstance(block, bytes):
+        raise BulkError("not bytes", block_name)
+    if size_name not in fields and not block:
+        return none, b""
+    sizes = _read_numbers(fields, size_name, kind, len(none))
+    total = sum(sizes)
+    if total != len(block):
+        raise BulkError(f"adds up to {total}, {block_name} holds {len(block)}", size_name)
+    return sizes, block
+
+
+def _read_utf8(fields: dict[str, Any], name: str, none: array[int]) -> tuple[array[int], bytes]:
+    """A text column whose values are valid UTF-8 each. The block is checked as a whole."""
+    sizes, block = _read_texts(fields, name, name, "<u2", none)
+    if block and not block.isascii():
+        try:
+            block.decode()
+        except UnicodeDecodeError as error:
+            raise BulkError(f"not UTF-8 ({error.reason})", name) from None
+        # The block is UTF-8 and no value starts inside a character, so each value is UTF-8.
+        starts = [end - size for size, end in zip(sizes, accumulate(sizes), strict=True) if size]
+        if any(block[start] & 0xC0 == 0x80 for start in starts):
+            raise BulkError("a value is cut inside of a character", name)
+    return sizes, block

@@ -38,12 +38,22 @@ def check_word(name: str, value: object, words: Collection[str]) -> None:
         raise ValueError(f"{name} is one of {', '.join(words)}, not {value!r}")
 
 
-def check_keywords(call: str, given: Collection[str], declared: type) -> None:
-    """TypeError for a keyword that the TypedDict does not declare."""
+def check_keywords(call: str, given: Collection[str], declared: type, *further: str) -> None:
+    """TypeError for a keyword that is neither declared by the TypedDict nor one of the further."""
+    names = declared.__annotations__
     for name in given:
-        if name not in declared.__annotations__:
-            known = ", ".join(declared.__annotations__)
-            raise TypeError(f"{call} has no argument {name!r}; it has {known}")
+        if name not in names and name not in further:
+            known = (*further, *names)
+            if name.endswith(("_ms", "_s")) and name.rpartition("_")[0] in known:
+                raise a_number(call, name)
+            raise TypeError(f"{call} has no argument {name!r}; it has {', '.join(known)}")
+
+
+def a_number(call: str, name: str) -> TypeError:
+    """The error for a duration as a number, such as `wait_ms`."""
+    stem, _, unit = name.rpartition("_")
+    one = "milliseconds" if unit == "ms" else "seconds"
+    return TypeError(f"{call} has no argument {name!r}: write {stem}=timedelta({one}=…)")
 
 
 def check_text(name: str, value: object) -> None:
@@ -63,14 +73,6 @@ def check_texts(name: str, value: object) -> tuple[str, ...]:
         if not isinstance(each, str):
             raise TypeError(f"{name} are a list of texts, which {each!r} is not")
     return texts
-
-
-def check_seconds(name: str, value: object) -> None:
-    """TypeError unless `value` is a number, ValueError if it is negative or NaN."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise TypeError(f"{name} is a number of seconds, not {type(value).__name__}")
-    if not value >= 0:
-        raise ValueError(f"{name} is not negative: {value}")
 
 
 def check_namespace(namespace: object) -> None:
@@ -95,8 +97,6 @@ def check_list(what: str, values: object) -> None:
         raise TypeError(f"{what} are a list, not one {type(values).__name__}")
 
 
-def answer_wait_s(wait_ms: object) -> float:
-    """How much longer an answer may take because the broker waits. TypeError if no int."""
-    check_whole("wait_ms", wait_ms)
-    assert isinstance(wait_ms, int)
-    return min(max(0, wait_ms) / 1000, ANSWER_WAIT_S_MAX)
+def answer_wait_s(wait_ms: int) -> float:
+    """How much longer an answer may take because the broker waits."""
+    return min(wait_ms / 1000, ANSWER_WAIT_S_MAX)

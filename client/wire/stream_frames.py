@@ -10,15 +10,17 @@ from typing import Any, Final
 
 import msgpack
 
-from delaylog.client.wire.bulk import encode_settle
-from delaylog.client.wire.bulk_answers import (
+from delaylog.client.wire.bulk import (
     BulkError,
+    IntArray,
+    Numbers,
     ReceivedBatch,
+    column_from,
+    encode_settle,
     received,
     rows_in,
     unpack_map,
 )
-from delaylog.client.wire.columns import IntArray, Numbers, column_from
 
 BYTES: Final = 32 << 20
 """Credit in bytes. The broker sends a frame at a time, so this is no use of memory by itself."""

@@ -5,8 +5,7 @@ Most programs use the `consumer` decorator of `Client` and `AsyncClient`. Each c
 A "shift" drives the desk with tasks or threads.
 """
 
-from delaylog.client.outcomes import Retry
-from delaylog.client.workers.backoff import Backoff
-from delaylog.client.workers.consumer import Consumer
+from delaylog.client.handlers import Retry
+from delaylog.client.workers.consumer import Backoff, Consumer
 
 __all__ = ["Backoff", "Consumer", "Retry"]

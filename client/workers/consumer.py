@@ -1,6 +1,10 @@
-"""Consumer: a handler and its options.
+"""Consumer: a handler and its options; its Backoff; and the objects that declare consumers.
 
-Invalid options raise an error at the declaration, before a message is fetched.
+Invalid options raise an error at the declaration, before a message is fetched. The functions of
+Backoff are pure: they take the number of attempts and a random number, and return milliseconds.
+Consumers use it for redelivery, workers also for calls to an unreachable broker. A worker declares
+consumers, and its client the tasks; `delaylog worker` imports the module of both, and nothing may
+run them meanwhile.
 """
 
 from __future__ import annotations
@@ -8,57 +12,98 @@ from __future__ import annotations
 import functools
 import inspect
 import typing
-from collections.abc import Callable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from datetime import timedelta
 from typing import Any, Final, TypedDict
 
 from delaylog.client.keywords import TagsMode
-from delaylog.client.shards.receiving import Wanted
-from delaylog.client.wire.checks import check_seconds, check_text, check_texts, check_topic
-from delaylog.client.wire.durations import in_numbers
-from delaylog.client.workers.backoff import Backoff
+from delaylog.client.shards.receives import Wanted
+from delaylog.client.wire.checks import check_text, check_texts, check_topic
+from delaylog.client.wire.times import MS, check_span, span_ms
+
+# -------------------------------------------------------------- exponential backoff with jitter
+
+# Bounds the exponent, so that the arithmetic cannot overflow.
+FACTOR_POWER_MAX: Final = 64
+_NONE: Final = timedelta(0)
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """Waits that start at `first`, grow by `factor` each time, and are at most `max`.
+
+    `jitter` is the share of the wait that is random, from 0 (none) to 1 (all of it); it only
+    shortens the wait. Raises TypeError or ValueError for invalid values.
+    """
+
+    first: timedelta = timedelta(seconds=1)
+    max: timedelta = timedelta(minutes=5)
+    factor: float = 2.0
+    jitter: float = 0.0
+
+    def __post_init__(self) -> None:
+        check_span("a backoff's first", self.first)
+        check_span("a backoff's max", self.max)
+        for name in ("factor", "jitter"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, (int, float)):
+                raise TypeError(f"a backoff's {name} is a number, not {type(value).__name__}")
+        if not _NONE <= self.first <= self.max:
+            raise ValueError(f"a backoff needs 0 <= first <= max, not {self.first} and {self.max}")
+        if not self.factor >= 1:
+            raise ValueError(f"a backoff's factor is at least 1, not {self.factor}")
+        if not 0 <= self.jitter <= 1:
+            raise ValueError(f"a backoff's jitter is between 0 and 1, not {self.jitter}")
+
+    def delay_ms(self, attempts: int, chance: float) -> int:
+        """The wait after this many attempts (at least 1); `chance` is a random number in [0, 1)."""
+        assert attempts >= 1
+        power = min(attempts - 1, FACTOR_POWER_MAX)
+        whole = min(self.max / MS, self.first / MS * self.factor**power)
+        return int(whole * (1 - self.jitter * chance))
+
+
+# For an unreachable broker: short at first, since a leader is elected within a second.
+FETCHING: Final = Backoff(timedelta(milliseconds=100), timedelta(seconds=5), jitter=0.5)
+SETTLING: Final = Backoff(timedelta(milliseconds=50), timedelta(seconds=1), jitter=0.5)
+
+
+# -------------------------------------------------------------------- a handler and its options
 
 Handler = Callable[[Any], Any]
 OnError = Callable[[Any, BaseException], Any]
 
 BATCH_MAX: Final = 100
 PREFETCH: Final = 2_000
-LEASE_MS: Final = 30_000
-WAIT_MS: Final = 20_000
-GRACE_S: Final = 30.0
+LEASE: Final = timedelta(seconds=30)
+WAIT: Final = timedelta(seconds=20)
+GRACE: Final = timedelta(seconds=30)
 CONCURRENCY_MAX: Final = 10_000
 """Upper limit of `concurrency`: a process cannot have more threads, so more is a mistake."""
 
 
-class DurationOptions(TypedDict, total=False):
-    """The same durations as `lease_ms`, `wait_ms`, `grace_s` and `time_limit_s`."""
-
-    lease: timedelta
-    wait: timedelta
-    grace: timedelta
-    time_limit: timedelta | None
-
-
-class TaskOptions(DurationOptions, total=False):
+class TaskOptions(TypedDict, total=False):
     """The options of the consumer of tasks: those of handlers that take one message."""
 
     group: str | None
     concurrency: int
     prefetch: int
-    lease_ms: int
-    wait_ms: int
+    lease: timedelta
+    wait: timedelta
     tags: Sequence[str]
     tags_mode: TagsMode
     exact_tags: bool
     backoff: Backoff | None
-    grace_s: float
-    time_limit_s: float | None
+    grace: timedelta
+    time_limit: timedelta | None
     consumer_name: str | None
 
 
 class ConsumerOptions(TaskOptions, total=False):
-    """The fields of Consumer except the topic and the functions, and durations as timedelta."""
+    """The fields of Consumer except the topic and the functions."""
 
     batch: bool | None
     batch_max: int | None
@@ -75,14 +120,14 @@ class Consumer:
     batch: bool | None = None
     batch_max: int | None = None
     prefetch: int = PREFETCH
-    lease_ms: int = LEASE_MS
-    wait_ms: int = WAIT_MS
+    lease: timedelta = LEASE
+    wait: timedelta = WAIT
     tags: Sequence[str] = ()
     tags_mode: TagsMode = "any"
     exact_tags: bool = False
     backoff: Backoff | None = None
-    grace_s: float = GRACE_S
-    time_limit_s: float | None = None
+    grace: timedelta = GRACE
+    time_limit: timedelta | None = None
     consumer_name: str | None = None
     on_error: OnError | None = None
 
@@ -93,13 +138,7 @@ class Consumer:
             raise TypeError(f"backoff is a Backoff, not {type(self.backoff).__name__}")
         if self.on_error is not None and not callable(self.on_error):
             raise TypeError(f"on_error is called with a message and an error: {self.on_error!r}")
-        for name, least in (
-            ("concurrency", 1),
-            ("batch_max", 1),
-            ("prefetch", 0),
-            ("lease_ms", 1),
-            ("wait_ms", 0),
-        ):
+        for name, least in (("concurrency", 1), ("batch_max", 1), ("prefetch", 0)):
             value = getattr(self, name)
             if value is None and name == "batch_max":
                 continue
@@ -109,11 +148,15 @@ class Consumer:
                 raise ValueError(f"{name} is at least {least}, not {value}")
         if self.concurrency > CONCURRENCY_MAX:
             raise ValueError(f"concurrency is at most {CONCURRENCY_MAX:,}, not {self.concurrency}")
-        check_seconds("grace_s", self.grace_s)
-        if self.time_limit_s is not None:
-            check_seconds("time_limit_s", self.time_limit_s)
-            if self.time_limit_s == 0:
-                raise ValueError("time_limit_s is more than 0; None is no limit")
+        for name, shortest in (("lease", MS), ("wait", _NONE), ("grace", _NONE)):
+            span = getattr(self, name)
+            check_span(name, span)
+            if span < shortest:
+                raise ValueError(f"{name} is at least {shortest}, not {span}")
+        if self.time_limit is not None:
+            check_span("time_limit", self.time_limit)
+            if self.time_limit <= _NONE:
+                raise ValueError("time_limit is more than 0; None is no limit")
         check_text("group", self.group)
         check_text("consumer_name", self.consumer_name)
         # Used by every shard; an iterator would be exhausted by the first one.
@@ -127,6 +170,26 @@ class Consumer:
             object.__setattr__(self, "batch", batch)
         if self.batch_max is not None and not self.batch:
             raise ValueError("batch_max is for handlers of batches: say batch=True too")
+
+    @property
+    def lease_ms(self) -> int:
+        """The lease in milliseconds."""
+        return span_ms("lease", self.lease)
+
+    @property
+    def wait_ms(self) -> int:
+        """The wait of a receive in milliseconds."""
+        return span_ms("wait", self.wait)
+
+    @property
+    def grace_s(self) -> float:
+        """The grace period in seconds."""
+        return self.grace.total_seconds()
+
+    @property
+    def time_limit_s(self) -> float | None:
+        """The time limit of a handler in seconds, None for none."""
+        return None if self.time_limit is None else self.time_limit.total_seconds()
 
     @property
     def rows_max(self) -> int:
@@ -151,18 +214,8 @@ class Consumer:
         )
 
 
-_MEMBERS: Final = {each.name for each in fields(Consumer)}
-_DURATIONS: Final = DurationOptions.__annotations__.keys()
 _OWN: Final = {"topic", "handler", "on_error"}
-assert ConsumerOptions.__annotations__.keys() - _DURATIONS == _MEMBERS - _OWN
-
-
-def as_fields(options: TaskOptions) -> dict[str, Any]:
-    """The options as fields of Consumer: each timedelta becomes a number.
-
-    TypeError or ValueError for a wrong duration, or for one that is given twice.
-    """
-    return in_numbers(options, "lease_ms", "wait_ms", "grace_s", "time_limit_s")
+assert {*ConsumerOptions.__annotations__, *_OWN} == {each.name for each in fields(Consumer)}
 
 
 def is_coroutine_function(function: Callable[..., Any]) -> bool:
@@ -208,3 +261,54 @@ def _wants_list(handler: Handler) -> bool:
     hint = hints.get(parameters[0].name)
     kind = typing.get_origin(hint) or hint
     return inspect.isclass(kind) and kind is not str and issubclass(kind, Sequence)
+
+
+# ------------------------------------------------------------------------ objects with handlers
+
+
+class NothingToRun(RuntimeError):
+    """No handler was declared, so a worker would wait for nothing."""
+
+
+class RunOnImport(RuntimeError):
+    """The module of an application runs its workers when `delaylog worker` imports it."""
+
+
+_IMPORTED: Final[list[str]] = []
+"""The module that `delaylog worker` is importing."""
+
+
+@contextmanager
+def importing(module: str) -> Iterator[None]:
+    """Have workers that are started inside the block raise RunOnImport."""
+    _IMPORTED.append(module)
+    try:
+        yield
+    finally:
+        _IMPORTED.pop()
+
+
+def check_not_importing() -> None:
+    """Raise RunOnImport inside of `importing`."""
+    for module in _IMPORTED:
+        raise RunOnImport(below_main(module))
+
+
+def below_main(module: str) -> str:
+    """What to change in a module that does on import what only a script may do."""
+    return (
+        f"{module} runs or closes its client when it is imported: put that below "
+        '`if __name__ == "__main__":`'
+    )
+
+
+class Declaring(ABC):
+    """Base class of the objects that have handlers."""
+
+    @abstractmethod
+    def _check_open(self) -> None:
+        """Raise ClientClosed if this client or broker is closed."""
+
+    @abstractmethod
+    def _declare(self, consumer: Consumer) -> None:
+        """Add a consumer. TypeError if the handler is of the wrong kind (coroutine or plain)."""

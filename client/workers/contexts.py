@@ -14,7 +14,7 @@ from contextvars import Context, copy_context
 from types import CoroutineType
 from typing import Any, TypeVar
 
-from delaylog.client.outcomes import TimeLimitExceeded
+from delaylog.client.handlers import TimeLimitExceeded
 
 T = TypeVar("T")
 

@@ -17,14 +17,11 @@ from typing import TYPE_CHECKING, Final
 from delaylog.client.errors import NotReached
 from delaylog.client.hooks import Hooks, overridden
 from delaylog.client.models import Settled
-from delaylog.client.workers.beginning import BeginningDesk, do_nothing, split
 from delaylog.client.workers.consumer import Consumer
-from delaylog.client.workers.failing import is_refusal
-from delaylog.client.workers.held import Held, HeldState, Hold
-from delaylog.client.workers.intake import Intake
-from delaylog.client.workers.key_gate import KeyGate
-from delaylog.client.workers.leases import LeaseBook
-from delaylog.client.workers.settling import (
+from delaylog.client.workers.failures import is_refusal
+from delaylog.client.workers.intake import BeginningDesk, Intake, do_nothing, split
+from delaylog.client.workers.leases import Held, HeldState, Hold, KeyGate, LeaseBook
+from delaylog.client.workers.settlements import (
     ACKED,
     GIVEN_BACK,
     STOPPED,

@@ -10,13 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
-from delaylog.client.calls.call import Call
+from delaylog.client.calls.call import Call, Places
 from delaylog.client.calls.messages import settle, settle_columns
-from delaylog.client.calls.places import Places
 from delaylog.client.keywords import SettleTimes
 from delaylog.client.models import Settled
-from delaylog.client.shards.settling import Verb, results_of
-from delaylog.client.wire.bulk_answers import SettleAnswer
+from delaylog.client.shards.settlements import Verb, results_of
+from delaylog.client.wire.bulk import SettleAnswer
 
 if TYPE_CHECKING:
     from delaylog.client.message import LeasedMessage

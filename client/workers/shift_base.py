@@ -11,13 +11,12 @@ import random
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 
+from delaylog.client.handlers import Reject, Retry, TimeLimitExceeded, reason_of
 from delaylog.client.hooks import Hooks, overridden
-from delaylog.client.outcomes import Reject, Retry, TimeLimitExceeded
 from delaylog.client.workers.consumer import Consumer
 from delaylog.client.workers.desk import Desk
-from delaylog.client.workers.failing import Outages, Startup
-from delaylog.client.workers.held import Held
-from delaylog.client.workers.key_gate import KeyGate
+from delaylog.client.workers.failures import Outages, Startup
+from delaylog.client.workers.leases import Held, KeyGate
 
 if TYPE_CHECKING:
     from delaylog.client.message import LeasedMessage
@@ -93,7 +92,9 @@ class ShiftBase:
             return False
         name, which = self._consumer.name, _named(batch)
         if isinstance(error, Reject):
-            logger.warning("%s: %s rejected: %s", name, which, error.reason or "no reason given")
+            logger.warning(
+                "%s: %s rejected: %s", name, which, reason_of(error) or "no reason given"
+            )
             return False
         level = logging.ERROR if isinstance(error, TimeLimitExceeded) else logging.WARNING
         logger.log(level, "%s: %s failed: %r", name, which, error, exc_info=error)

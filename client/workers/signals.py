@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 WATCHED: Final = (signal.SIGTERM, signal.SIGINT)
 # Programs such as `timeout` signal both the process and its group: count that as one signal.
-SAME_S: Final = 0.1
+DUPLICATE_S: Final = 0.1
 # Shells report a process that was ended by a signal with this status plus its number.
 SIGNALLED: Final = 128
 
@@ -40,9 +40,9 @@ class Signals:
         self._limit_s = limit_s
         self._process_id = os.getpid()
         self._before: dict[signal.Signals, Any] = {}
-        self._asked: float | None = None
+        self._first_at_s: float | None = None
         """When the first signal arrived."""
-        self._told: SimpleQueue[int | None] = SimpleQueue()
+        self._events: SimpleQueue[int | None] = SimpleQueue()
         """Gets the first signal, and None at the end of the block."""
 
     def __enter__(self) -> Self:
@@ -52,23 +52,23 @@ class Signals:
             )
         threading.Thread(target=self._watch, name="delaylog-signals", daemon=True).start()
         for number in WATCHED:
-            self._before[number] = signal.signal(number, self._came)
+            self._before[number] = signal.signal(number, self._on_signal)
         return self
 
     def __exit__(self, *_: object) -> None:
         self._restore()
-        self._told.put(None)
+        self._events.put(None)
 
-    def _came(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002
         now = time.monotonic()
         if os.getpid() != self._process_id:
             # A child that a handler has forked runs no worker, and nothing else would end it.
             self._restore()
             os.kill(os.getpid(), number)
-        elif self._asked is None:
-            self._asked = now
-            self._told.put(number)
-        elif now - self._asked > SAME_S:
+        elif self._first_at_s is None:
+            self._first_at_s = now
+            self._events.put(number)
+        elif now - self._first_at_s > DUPLICATE_S:
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
 
@@ -77,19 +77,26 @@ class Signals:
             signal.signal(number, signal.SIG_DFL if before is None else before)
 
     def _watch(self) -> None:
-        number = self._told.get()
+        number = self._events.get()
         if number is None:
             return
-        # The event loop may already be closed.
-        with suppress(RuntimeError):
-            self._on_first()
         try:
-            self._told.get(timeout=self._limit_s)
+            # The event loop may already be closed.
+            with suppress(RuntimeError):
+                self._on_first()
+        except Exception:
+            logger.exception("the shutdown could not begin")
+        finally:
+            self._await_end(number)
+
+    def _await_end(self, number: int) -> None:
+        try:
+            self._events.get(timeout=self._limit_s)
         except Empty:
-            _leave(number, self._limit_s)
+            _exit_now(number, self._limit_s)
 
 
-def _leave(number: int, limit_s: float) -> None:
+def _exit_now(number: int, limit_s: float) -> None:
     logger.critical("handlers block the shutdown, %.1f s after it began: leaving", limit_s)
     # The loop and the main thread may both be blocked, so no cleanup is possible.
     os._exit(SIGNALLED + number)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias
 
-from delaylog.contract.members import Flag, Member
-from delaylog.contract.shape import Shape
+from delaylog.contract.members import Flag, Member, Shape
 
 Right: TypeAlias = Literal[
     "send",

@@ -1,6 +1,8 @@
 """The members of requests and the shapes of their bodies: names, bounds and documentation.
 
-`broker/calls/shapes.py` turns the members of a send, a receive and a receipt into plain values.
+`broker/calls/shapes.py` turns the members of a send, a receive and a receipt into plain values. The
+engine has the types and defaults of a topic's settings, and needs NumPy, which a client is
+installed without.
 """
 
 from __future__ import annotations
@@ -13,24 +15,32 @@ from delaylog.contract.members import (
     Flag,
     Int,
     Name,
+    Nested,
+    Number,
+    ObjectList,
+    OneOf,
     QueryFlag,
     QueryInt,
     QueryWords,
+    Shape,
     Text,
     TextList,
 )
 from delaylog.contract.message_fields import (
+    BACKOFF,
     BODY,
     BODY_BASE64,
     DELAY_MS,
     DELIVER_AT_MS,
     FIELDS,
     KEY_BYTES_MAX,
+    MAX_RETRY,
+    MERGE,
     PRIORITY,
     TAG_BYTES_MAX,
     TAGS_MAX,
+    TTL_MS,
 )
-from delaylog.contract.shape import Nested, ObjectList, Shape
 from delaylog.contract.times import TIME_MS_MAX, DelayMs, QueryTimeMs, TimeMs
 
 TAG_MODES: Final = ("any", "all")
@@ -281,13 +291,14 @@ ACKS: Final = Choice(
     ("leader", "quorum", "all"),
 )
 NAMESPACE: Final = Name("ns", "Its namespace; absent: default.", 200, NAME_PATTERN)
+PART_NUMBER_MAX: Final = 2**32 - 1
 PARTS: Final = (
     PART_TOPIC,
     NAMESPACE,
     PRODUCER,
     PART,
     QueryInt("attempt", "Number of the attempt at this part.", 0, 2**64 - 1),
-    QueryInt("number", "Number of this body within the attempt.", 0, 2**32 - 1),
+    QueryInt("number", "Number of this body within the attempt.", 0, PART_NUMBER_MAX),
     ACKS,
 )
 LISTED_MAX: Final = QueryInt("limit", "At most this many.", 1, LIST_MAX, 100)
@@ -392,4 +403,55 @@ CLAIM_ROWS: Final = (
         INT64_MAX,
         default=INT64_MAX,
     ),
+)
+
+
+# -------------------------------------------------------------------------- settings of a topic
+
+ORDERS: Final = ("time", "priority")
+MERGE_LEASED: Final = ("keep", "successor")
+_DAY_MS: Final = 86_400_000
+SETTINGS: Final = Shape(
+    "Settings of a topic",
+    Choice("order", "time: by due time; priority: highest first of what is due.", ORDERS),
+    Int(
+        "aging_ms",
+        "In priority order: each such wait adds one to the priority; 0: never.",
+        0,
+        _DAY_MS,
+    ),
+    MERGE,
+    Choice("merge_leased", "What a repeated id does while its message is leased.", MERGE_LEASED),
+    TTL_MS,
+    MAX_RETRY,
+    BACKOFF,
+    Int("lease_ms", "The lease of a receive that gives none.", 1, _DAY_MS // 2),
+    Int("ended_keep_ms", "How long ended messages can be read.", 0, _DAY_MS),
+    Int("dead_keep_ms", "How long dead letters are kept.", 0, 90 * _DAY_MS),
+    Flag("dead_expired", "Messages that expired undelivered become dead letters too."),
+    Nested(
+        "rate_limit",
+        "Deliveries of each group.",
+        Shape(
+            "Rate limit",
+            Number("per_second", "Deliveries a second.", 0.001, 1e9),
+            Int("burst", "Deliveries at once after a pause.", 1, 1_000_000),
+            doc="a rate limit",
+        ),
+    ),
+    Nested(
+        "quota",
+        "Limits on what the topic accepts; 0: no limit.",
+        Shape(
+            "Quota",
+            Int("rate", "New messages a second, over ten seconds.", 0, 10**9),
+            Int("pending", "Living messages.", 0, 2**53),
+            Int("bytes", "Bytes of living messages.", 0, 2**53),
+            Int("horizon_ms", "How far ahead a message may be due.", 0, 2**53),
+            doc="a quota",
+        ),
+    ),
+    OneOf("slots", "For clients that shard by key.", tuple(1 << power for power in range(15))),
+    Flag("default_group", "False: only named groups see what is sent.", default=True),
+    doc="topic settings",
 )

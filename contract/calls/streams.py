@@ -10,9 +10,8 @@ from __future__ import annotations
 from typing import Final
 
 from delaylog.contract.calls import shapes
-from delaylog.contract.members import Choice, Int, QueryFlag, QueryInt, QueryTexts
+from delaylog.contract.members import Choice, Int, QueryFlag, QueryInt, QueryTexts, Shape
 from delaylog.contract.message_fields import TAGS_MAX
-from delaylog.contract.shape import Shape
 
 CREDIT_BYTES_MAX: Final = 1 << 40
 """Upper bound of a credit in bytes: no stream has more in flight."""

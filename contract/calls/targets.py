@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from delaylog.contract.calls.call import ApiCall, Takes
-from delaylog.contract.members import Choice, Flag, Int, Member, Number, Text, TextList
-from delaylog.contract.shape import Shape
+from delaylog.contract.members import Choice, Flag, Int, Member, Number, Shape, Text, TextList
 
 TARGET: Final = "/v1/topics/{topic}/groups/{group}/target"
 TARGETS: Final = "/v1/topics/{topic}/targets"

@@ -9,7 +9,7 @@ from pydantic import BaseModel
 
 from delaylog import AsyncClient, TimerState
 
-client = AsyncClient(timeout_s=3)
+client = AsyncClient(timeout=timedelta(seconds=3))
 orders: dict[int, str] = {}  # stands for a table
 
 

@@ -10,10 +10,9 @@ import cryptography
 import msgpack
 import raftos
 
+from delaylog.replication.raftos_oracle.datagrams import Refusal
 from delaylog.replication.raftos_oracle.oracle import RaftosOracle
-from delaylog.replication.raftos_oracle.refusals import Refusal
-from delaylog.replication.raftos_oracle.roster import Address
-from delaylog.replication.raftos_oracle.settings import ElectionTiming, OracleSettings
+from delaylog.replication.raftos_oracle.settings import Address, ElectionTiming, OracleSettings
 
 del cryptography, msgpack, raftos
 

@@ -15,9 +15,8 @@ from typing import Any, Final
 from raftos.storage import FileStorage
 
 from delaylog.replication.errors import TermFileDamagedError
-from delaylog.replication.raftos_oracle.roster import Roster
-from delaylog.storage.files.file_system import FileSystem, parent_of
-from delaylog.storage.files.whole_files import read_file, replace_file
+from delaylog.replication.raftos_oracle.settings import Roster
+from delaylog.storage.files.file_system import FileSystem, parent_of, read_file, replace_file
 from delaylog.storage.layout import open_file, seal_file
 
 TERM_MAGIC: Final = 0x4F564C44  # "DLVO"

@@ -3,6 +3,14 @@
 `OsFileSystem` implements the protocols `FileSystem` and `File`. Tests pass other implementations,
 which tear the last write, fill the disk, lose what was not fsynced, or crash at a chosen call.
 Writes are positional (`pwrite`): a file has no cursor, so a retry can never append twice.
+
+Spare descriptors are reserved for the broker's own files. When a file cannot be opened because no
+descriptor is free, a spare one is released for it, so neither connections nor other parts of the
+program can keep the broker from opening its log and hours.
+
+Small files are read and written whole. A replacement is durable before it is renamed, so a crash
+leaves either the old file or the new one. The rename itself is durable once the caller has synced
+the folder.
 """
 
 from __future__ import annotations
@@ -10,13 +18,64 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import closing, suppress
 from typing import Any, Final, NoReturn, Protocol, TypeVar
 
 from delaylog.storage.errors import DiskFailedError, DiskFullError, NoDescriptorError
-from delaylog.storage.files.spare_descriptors import NO_DESCRIPTOR
+
+# ---------------------------------------------------------------------------- spare descriptors
+
+SPARES: Final = 16
+"""Reserved descriptors: more than the broker ever opens before it closes a file again."""
+NO_DESCRIPTOR: Final = frozenset((errno.EMFILE, errno.ENFILE))
+"""Errors of a process, or a machine, that has no descriptor left."""
 
 T = TypeVar("T")
+
+_spares: list[int] = []
+_wanted = 0
+
+
+def hold_spares(count: int = SPARES) -> None:
+    """Reserve `count` descriptors from now on."""
+    global _wanted  # noqa: PLW0603 (descriptors belong to the process)
+    _wanted = count
+    refill()
+
+
+def give_spare() -> bool:
+    """Release one descriptor; False if none is reserved."""
+    try:
+        os.close(_spares.pop())
+    except IndexError:
+        return False
+    return True
+
+
+def with_spares(act: Callable[[], T]) -> T:
+    """Call `act`; whenever no descriptor is free, release a spare one and call it again.
+
+    `act` must be safe to repeat.
+    """
+    while True:
+        try:
+            return act()
+        except OSError as error:
+            if error.errno not in NO_DESCRIPTOR or not give_spare():
+                raise
+
+
+def refill() -> None:
+    """Reserve descriptors again, after a file was closed."""
+    if len(_spares) < _wanted:
+        with suppress(OSError):
+            _spares.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+            if len(_spares) < _wanted:
+                refill()
+
+
+# --------------------------------------------------------------------------------- the protocol
 
 IOV_MAX = 1024
 """Most buffers of one writev on Linux."""
@@ -156,3 +215,34 @@ _LIBC.mmap.argtypes = (
 _LIBC.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
 _LIBC.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
 _MAP_FAILED: Final = ctypes.c_void_p(-1).value
+
+
+# -------------------------------------------------- small files that are read and written whole
+
+
+def read_file(fs: FileSystem, path: str) -> bytes:
+    """All bytes of a file."""
+    with closing(fs.open(path)) as file:
+        return file.pread(file.size(), 0)
+
+
+def size_of(fs: FileSystem, path: str) -> int:
+    """The size of a file in bytes."""
+    with closing(fs.open(path)) as file:
+        return file.size()
+
+
+def write_file(fs: FileSystem, path: str, parts: Sequence[Any]) -> None:
+    """Create a file with these bytes, durably; it must not exist."""
+    with closing(fs.open(path, create=True)) as file:
+        file.pwritev(parts, 0)
+        file.fdatasync()
+
+
+def replace_file(fs: FileSystem, path: str, parts: Sequence[Any]) -> None:
+    """Write a temporary file, durably, and rename it to `path`."""
+    aside = f"{path}.tmp"
+    if fs.exists(aside):
+        fs.unlink(aside)
+    write_file(fs, aside, parts)
+    fs.rename(aside, path)

@@ -1,4 +1,10 @@
-"""The file system protocol on top of the operating system's files."""
+"""The file system protocol on top of the operating system's files.
+
+`UnsyncedFileSystem` never calls fsync. It is for folders that need not survive a crash of the
+machine: a test that moves the clock by thirty days writes the files of hundreds of hours, and would
+wait for the disk at each of them. Written bytes are in the operating system's cache, so they
+survive any end of the program.
+"""
 
 from __future__ import annotations
 
@@ -22,13 +28,15 @@ from delaylog.storage.files.file_system import (
     _PUNCH_HOLE,
     FILE_MODE,
     IOV_MAX,
+    NO_DESCRIPTOR,
     File,
     Mapping,
     T,
     make_folder,
     raise_disk_error,
+    refill,
+    with_spares,
 )
-from delaylog.storage.files.spare_descriptors import NO_DESCRIPTOR, refill, with_spares
 
 
 @cache
@@ -303,3 +311,22 @@ class ReadOnlyFileSystem(OsFileSystem):
     """The real file system, opened read-only: for other users' files and read-only mounts."""
 
     _access = os.O_RDONLY
+
+
+# -------------------------------------------------------------------------------- without fsync
+
+
+class UnsyncedFile(OsFile):
+    """An open file that the operating system writes to the disk at any time."""
+
+    def fdatasync(self) -> None:
+        """Do nothing."""
+
+
+class UnsyncedFileSystem(OsFileSystem):
+    """The real file system without its fsyncs."""
+
+    _file = UnsyncedFile
+
+    def sync_folder(self, path: str) -> None:
+        """Do nothing."""

@@ -13,7 +13,7 @@ from functools import partial
 
 import numpy as np
 
-from delaylog.storage.columns.questions import Mask, every
+from delaylog.storage.columns import Mask, every
 from delaylog.storage.errors import DiskFullError
 from delaylog.storage.files.file_system import FileSystem
 from delaylog.storage.hours.delay_hour import DelayHour

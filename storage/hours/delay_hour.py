@@ -3,37 +3,51 @@
 Rows are appended in flushes: prepared on any thread (`prepare`), written on any thread
 (`write_flush`), then made visible (`commit_flush`); until the last step readers see the old count.
 A `HourReader` reads rows and records.
+
+Recovery at a restart checks the rows of the checkpoint and cuts later ones: only rows that a
+checkpoint counted are known to be intact, and replay restores later rows. Before these are cut,
+they are used to rewind the second index if extents verify them.
+
+`ChainReader` reads chains of the hour's seconds in jobs, so that a cold disk delays only a worker
+thread. The jobs of one reader run one after the other, on any thread, and copy the bytes that they
+read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 from weakref import proxy
 
 import numpy as np
+from crc32c import crc32c
 
-from delaylog.storage.columns.questions import some
-from delaylog.storage.columns.whole_rows import concat_rows
+from delaylog.storage.columns import concat_rows, distinct, some
+from delaylog.storage.errors import CorruptionError
 from delaylog.storage.files.file_system import File, FileSystem
-from delaylog.storage.hours.hour_files import HourFiles
-from delaylog.storage.hours.hour_heads import SECOND_INDEX, HourHeads
+from delaylog.storage.hours.extents import (
+    ExtentChecks,
+    extents_upto,
+    make_extent,
+    read_extents,
+    whole_extent,
+)
 from delaylog.storage.hours.hour_reader import HourReader
-from delaylog.storage.hours.hour_recovery import cut_files, first_rows_are_before, rows_are_missing
 from delaylog.storage.hours.hour_rewrite import HourRewrite
-from delaylog.storage.hours.indexes.extent_checks import ExtentChecks
-from delaylog.storage.hours.indexes.extents import make_extent, read_extents
-from delaylog.storage.hours.indexes.second_index import ChainUpdate, SecondIndex
-from delaylog.storage.hours.open_hours import OpenHours
-from delaylog.storage.hours.states.state_column import StateColumn
+from delaylog.storage.hours.open_hours import SECOND_INDEX, HourFiles, HourHeads, OpenHours
+from delaylog.storage.hours.second_index import ChainUpdate, SecondIndex
+from delaylog.storage.hours.state_column import PAGE_ROWS, PAGE_SIZE, StateColumn
 from delaylog.storage.layout import (
     DEFAULT_GROUP,
     EXTENT,
     EXTENT_REWRITTEN,
     EXTENT_SIZE,
+    INDEX_ENTRY,
     INDEX_ENTRY_SIZE,
+    TAG_COUNT,
     Int64Array,
     RowArray,
     group_of_name,
@@ -41,7 +55,122 @@ from delaylog.storage.layout import (
 )
 from delaylog.storage.messages.batch import Block
 from delaylog.storage.messages.rows import seconds_of
-from delaylog.storage.work import Work
+from delaylog.storage.work import IoJob, ReadJob, Work
+
+# ------------------------------------------------------------------------ recovery at a restart
+
+_EPOCHS_AHEAD_MAX: Final = 64
+"""Number of epoch tags after that of a checkpoint which count as later; all others are earlier,
+since tags wrap around. Each process takes a checkpoint within half a minute."""
+
+
+@dataclass(frozen=True, slots=True)
+class CutHour:
+    """An hour's files after the cut."""
+
+    log_size: int
+    extent_count: int
+    seconds: SecondIndex | None
+    """The heads of the chains; None if their file was unusable, so that they must be rebuilt."""
+    rewound: bool
+    """Whether the heads differ from the file."""
+
+
+def rows_are_missing(path: str, position: int, row_count: int) -> CorruptionError:
+    """The error of a delay index that ends at byte `position`, before durable rows."""
+    return CorruptionError(
+        "rows are missing", path=path, position=position, detail=f"{row_count} rows were durable"
+    )
+
+
+def first_rows_are_before(open_file: Callable[[str], File], position: int, epoch: int) -> bool:
+    """Whether frames below `position`, of epochs up to `epoch`, made the first rows.
+
+    If the first extent is damaged, it is corrupt, or it was torn together with rows of a later
+    epoch. The tag of row 1 tells which, so that corruption is never taken for a removal.
+    """
+    raw = open_file("extents").pread(EXTENT_SIZE, 0)
+    if len(raw) == EXTENT_SIZE and whole_extent(raw):
+        return int(np.frombuffer(raw, EXTENT)[0]["position_last"]) < position
+    raw = open_file("delay.index").pread(INDEX_ENTRY_SIZE, 0)
+    if len(raw) < INDEX_ENTRY_SIZE:
+        return False
+    row = np.frombuffer(raw, INDEX_ENTRY)[0]
+    later = (int(row["epoch_tag"]) - epoch - 1) % TAG_COUNT < _EPOCHS_AHEAD_MAX
+    return int(row["global_index"]) == 1 and not later
+
+
+def cut_files(
+    open_file: Callable[..., File], folder: str, hour: int, row_count: int, *, with_seconds: bool
+) -> CutHour:
+    """Truncate the files to the first `row_count` rows, their records and extents.
+
+    `with_seconds` = there is a second index. Raises CorruptionError if a file is shorter than its
+    durable part.
+    """
+    index = open_file("delay.index")
+    if index.size() < row_count * INDEX_ENTRY_SIZE:
+        raise rows_are_missing(f"{folder}/delay.index", index.size(), row_count)
+    file = open_file("extents", create=True)
+    extents, count = extents_upto(file, f"{folder}/extents", row_count)
+    # The last row has this too, but verifying it would read all rows of its flush.
+    last = extents[count - 1]
+    log_size = int(last["log_offset"]) + int(last["log_size"])
+    log = open_file("delay.log")
+    if log.size() < log_size:
+        raise CorruptionError(
+            "bodies are missing",
+            path=f"{folder}/delay.log",
+            position=log.size(),
+            detail=f"{log_size} bytes were durable",
+        )
+    seconds, rewound = None, False
+    if with_seconds:
+        kept = open_file("second.index")
+        seconds, rewound = _rewind_seconds(kept, index, hour, row_count, extents[count:])
+    index.truncate(row_count * INDEX_ENTRY_SIZE)
+    log.truncate(log_size)
+    file.truncate(count * EXTENT_SIZE)
+    return CutHour(log_size, count, seconds, rewound)
+
+
+def _rewind_seconds(
+    file: File, index: File, hour: int, row_count: int, extents: RowArray
+) -> tuple[SecondIndex | None, bool]:
+    """The second index for the rows that stay, and whether it was rewound to them.
+
+    Rows after the cut may be torn, so a rewind uses them only if `extents`, those after the cut,
+    verify them. Otherwise the result is None, and the index is rebuilt when it is next needed.
+    """
+    kept = SecondIndex.decode(file.pread(file.size(), 0))
+    if kept is None or kept.covers < row_count:
+        return None, False
+    if kept.covers == row_count:
+        return kept, False
+    count = kept.covers - row_count
+    raw = index.pread(count * INDEX_ENTRY_SIZE, row_count * INDEX_ENTRY_SIZE)
+    if len(raw) != count * INDEX_ENTRY_SIZE or not _proven(raw, extents, row_count):
+        return None, False
+    kept.rewind(np.frombuffer(raw, INDEX_ENTRY), hour, row_count)
+    return kept, True
+
+
+def _proven(raw: bytes, extents: RowArray, first: int) -> bool:
+    """Whether intact extents verify the index bytes `raw`, which follow row `first`."""
+    at = 0
+    for one in extents:
+        if at == len(raw):
+            break
+        size = int(one["count"]) * INDEX_ENTRY_SIZE
+        follows = int(one["first_index"]) == first + at // INDEX_ENTRY_SIZE + 1
+        part = raw[at : at + size]
+        if not (follows and whole_extent(one.tobytes()) and crc32c(part) == int(one["index_crc"])):
+            return False
+        at += size
+    return at == len(raw)
+
+
+# ------------------------------------------------------------------------------------- the hour
 
 _WALK_SLICE: Final = 8192
 _VERIFY_BYTES: Final = 4 << 20
@@ -409,3 +538,89 @@ class DelayHour:
         for group in list(self._states):
             self.drop_states(group)
         self.heads.forget()
+
+
+# ------------------------------------------------------------------------- chains, read in jobs
+
+SLICE_ROWS: Final = 8_192
+"""Approximate number of rows of one job; the loop then processes them in about a millisecond."""
+_SLICE_CHAINS: Final = 128
+_WARM_GAP_PAGES: Final = 16
+_WARM_BYTES: Final = 1 << 20
+
+
+@dataclass(slots=True)
+class ChainSlice:
+    """Rows of chains, in ascending order, and the extents whose records are not verified yet."""
+
+    index: Int64Array
+    rows: RowArray
+    unchecked: list[int]
+
+
+class ChainReader:
+    """Follows chains of one hour, whose files the caller keeps open (`DelayHour.reading`)."""
+
+    def __init__(
+        self, fs: FileSystem, folder: DelayHour, chains: Iterable[tuple[int, int]]
+    ) -> None:
+        """`chains` = the head of each, and the last row that counts."""
+        self._fs = fs
+        self._folder = folder
+        reader = folder.own_reader()
+        self._walks: Iterator[list[int]] = (
+            part
+            for head, last in chains
+            if head
+            for part in reader.walk(head, last, slice_rows=SLICE_ROWS)
+        )
+        self._reader = reader
+        self._over = False
+
+    def read(self) -> Generator[IoJob, None, ChainSlice | None]:
+        """Read the next slice; None after the last one."""
+        while not self._over:
+            box: list[ChainSlice] = []
+            states = [column.path for column in self._folder.state_columns if not column.absent]
+            yield ReadJob(partial(self._read, states, box))
+            if box:
+                return box[0]
+        return None
+
+    def _read(self, states: list[str], box: list[ChainSlice]) -> None:
+        found: list[int] = []
+        for _ in range(_SLICE_CHAINS):
+            part = next(self._walks, None)
+            if part is None:
+                self._over = True
+                break
+            found += part
+            if len(found) >= SLICE_ROWS:
+                break
+        if found:
+            index = np.sort(np.array(found, np.int64))
+            rows = self._reader.rows(index)
+            for path in states:
+                _warm(self._fs, path, index)
+            box.append(ChainSlice(index, rows, self._folder.unchecked_records(rows)))
+
+
+def _warm(fs: FileSystem, path: str, index: Int64Array) -> None:
+    """Load the pages of a state column with the states of these rows into the page cache.
+
+    The column itself belongs to the loop, which reads these pages through a map.
+    """
+    try:
+        file = fs.open(path)
+    except FileNotFoundError:
+        return
+    try:
+        pages = distinct((index - 1) // PAGE_ROWS)
+        cuts = np.flatnonzero(np.diff(pages) > _WARM_GAP_PAGES)
+        firsts = pages[np.concatenate([[0], cuts + 1])] * PAGE_SIZE
+        ends = (pages[np.concatenate([cuts, [len(pages) - 1]])] + 1) * PAGE_SIZE
+        for first, end in zip(firsts.tolist(), ends.tolist(), strict=True):
+            for at in range(first, end, _WARM_BYTES):
+                file.pread(min(_WARM_BYTES, end - at), at)
+    finally:
+        file.close()

@@ -19,9 +19,16 @@ import numpy as np
 import numpy.typing as npt
 from crc32c import crc32c
 
-from delaylog.storage.columns.gather import read_spans, scatter_back
-from delaylog.storage.columns.questions import distinct, every, some
-from delaylog.storage.columns.whole_rows import copy_rows, put_rows, take_rows
+from delaylog.storage.columns import (
+    copy_rows,
+    distinct,
+    every,
+    put_rows,
+    read_spans,
+    scatter_back,
+    some,
+    take_rows,
+)
 from delaylog.storage.files.file_system import File, FileSystem
 from delaylog.storage.hours.delay_hour import DelayHour
 from delaylog.storage.hours.hour_reader import HourReader

@@ -12,21 +12,19 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
-from delaylog.storage.columns.gather import gather
-from delaylog.storage.columns.whole_rows import concat_rows
+from delaylog.storage.columns import concat_rows, gather
 from delaylog.storage.files.file_system import FileSystem
 from delaylog.storage.hours.delay_hour import DelayHour, Flush
 from delaylog.storage.hours.far.far_tier import FarTier
 from delaylog.storage.hours.hour_folders import HourFolders
-from delaylog.storage.hours.hour_tail import TailChunk
-from delaylog.storage.hours.indexes.second_index import SecondIndex
-from delaylog.storage.hours.states.piece import PAGE_SIZE
-from delaylog.storage.hours.states.state_column import (
+from delaylog.storage.hours.second_index import SecondIndex
+from delaylog.storage.hours.state_column import (
     COLUMN_BYTES,
+    PAGE_SIZE,
     StateColumn,
     StateRuns,
 )
-from delaylog.storage.hours.tail_pile import TailPile, sort_loose
+from delaylog.storage.hours.tails import TailChunk, TailPile, sort_loose
 from delaylog.storage.work import Work
 
 STATE_BYTES_MAX: Final = 24 << 20

@@ -16,8 +16,8 @@ from typing import Final
 
 from delaylog.storage.files.file_system import FileSystem, parent_of
 from delaylog.storage.hours.delay_hour import DelayHour
-from delaylog.storage.hours.hour_counts import HourCounts
 from delaylog.storage.hours.hour_rewrite import settle_rewrite
+from delaylog.storage.hours.hour_table import HourCounts
 from delaylog.storage.hours.open_hours import OpenHours
 from delaylog.storage.layout import hour_name, hour_of_name
 from delaylog.storage.work import IoJob

@@ -1,8 +1,11 @@
 """Reads rows and records of one hour's files, and follows the chains of its seconds.
 
-Dense ranges are read with one pread. Scattered rows are read through mapped pieces of the file; a
-piece that is not complete yet is read with pread. Results are copies. A reader belongs to one
-thread; another thread makes its own (`DelayHour.own_reader`).
+Dense ranges are read with one pread. Scattered rows are read through mapped pieces of the file. A
+piece is mapped once the file has reached the piece's end; it is never resized, and never closed
+while a view of it exists: callers copy bytes that they keep beyond the turn. Bytes that no whole
+piece covers are read with pread, so a short or unfinished file is never accessed through a map.
+Results of a reader are copies. A reader belongs to one thread; another thread makes its own
+(`DelayHour.own_reader`).
 """
 
 from __future__ import annotations
@@ -12,13 +15,21 @@ from typing import Final
 
 import numpy as np
 
-from delaylog.storage.columns.gather import gather, join_ranges, read_spans, scatter_back
-from delaylog.storage.columns.questions import consecutive, distinct, some
-from delaylog.storage.columns.whole_rows import copy_rows, put_rows, take_rows
+from delaylog.storage.columns import (
+    consecutive,
+    copy_rows,
+    distinct,
+    gather,
+    join_ranges,
+    put_rows,
+    read_spans,
+    scatter_back,
+    some,
+    take_rows,
+)
 from delaylog.storage.errors import CorruptionError
-from delaylog.storage.files.file_system import File
-from delaylog.storage.files.mapped_pieces import INDEX_PIECE_ROWS, LOG_PIECE_SIZE, MappedPieces
-from delaylog.storage.hours.indexes.extent_checks import ExtentChecks
+from delaylog.storage.files.file_system import File, Mapping
+from delaylog.storage.hours.extents import ExtentChecks
 from delaylog.storage.layout import (
     INDEX_ENTRY,
     INDEX_ENTRY_SIZE,
@@ -30,7 +41,61 @@ from delaylog.storage.layout import (
     RowArray,
     head_sizes,
 )
-from delaylog.storage.messages.row_values import RowValues
+from delaylog.storage.messages.rows import RowValues
+
+# ---------------------------------------------------- read-only mapped pieces of a growing file
+
+LOG_PIECE_SIZE: Final = 8 << 20
+"""Small enough that all but the last few MiB of a busy hour are mapped: scattered rows of the
+unfinished piece cost a pread each, four times a mapped look-up."""
+INDEX_PIECE_ROWS: Final = 18 * 4096
+"""Rows in an index piece: about 8 MiB, a whole number of rows and of pages."""
+RESIDENT_BYTES_MAX: Final = 24 << 20
+"""The pages are released once the estimate of the resident ones exceeds this."""
+_FAULT_AROUND_BYTES: Final = 65_536
+"""A page fault maps the neighbouring pages too, this much in all."""
+
+
+class MappedPieces:
+    """Whole pieces of one file, mapped on demand up to a known size."""
+
+    def __init__(self, file: File, piece_size: int) -> None:
+        self._file = file
+        self._piece_size = piece_size
+        self._pieces: dict[int, Mapping] = {}
+        self._touches = 0
+
+    def touched(self, count: int) -> None:
+        """Count reads of scattered places; release the pages when many may be resident."""
+        self._touches += count
+        resident = min(self._touches * _FAULT_AROUND_BYTES, len(self._pieces) * self._piece_size)
+        if resident > RESIDENT_BYTES_MAX:
+            self.forget()
+
+    def piece(self, number: int, size_known: int) -> memoryview | None:
+        """A view of piece `number`, or None while the file has not reached its end."""
+        mapping = self._pieces.get(number)
+        if mapping is None:
+            if (number + 1) * self._piece_size > size_known:
+                return None
+            mapping = self._file.map_read(number * self._piece_size, self._piece_size)
+            self._pieces[number] = mapping
+        return memoryview(mapping.buffer)
+
+    def forget(self) -> None:
+        """Release the resident pages of every piece."""
+        self._touches = 0
+        for mapping in self._pieces.values():
+            mapping.forget(0, self._piece_size)
+
+    def close(self) -> None:
+        """Unmap everything."""
+        for mapping in self._pieces.values():
+            mapping.close()
+        self._pieces.clear()
+
+
+# ----------------------------------------------------------------------------------- the reader
 
 READ_GAP_ROWS: Final = 36
 READ_GAP_BYTES: Final = 4096

@@ -15,13 +15,11 @@ import numpy as np
 import numpy.typing as npt
 from crc32c import crc32c
 
-from delaylog.storage.columns.questions import Mask, every
-from delaylog.storage.columns.whole_rows import put_rows, take_rows
+from delaylog.storage.columns import Mask, every, put_rows, take_rows
 from delaylog.storage.files.file_system import File, FileSystem
+from delaylog.storage.hours.extents import ExtentChecks, make_extent, read_extents, seal_extent
 from delaylog.storage.hours.hour_reader import HourReader
-from delaylog.storage.hours.indexes.extent_checks import ExtentChecks
-from delaylog.storage.hours.indexes.extents import make_extent, read_extents, seal_extent
-from delaylog.storage.hours.indexes.second_index import SecondIndex
+from delaylog.storage.hours.second_index import SecondIndex
 from delaylog.storage.layout import (
     EXTENT,
     EXTENT_HOLE,

@@ -4,52 +4,122 @@ The store gives every row its global index (a counter per hour, in log order), a
 the tail, the files or the far tier, and keeps the counts that a checkpoint needs. It never reads a
 clock: its owner sets the hours that are near (`set_near`). Its parts are `folders`, `flusher` (the
 splitter) and `border` (between near and far hours).
+
+A send, its release, the receive that takes it and the ack that ends it ask for the rows, records
+and states of one array of refs, one after another. `Whereabouts` caches the hour and row numbers of
+the last arrays by identity, so an array becomes read-only when it is looked up.
+
+`find_few` and `put_few` do for few refs of near hours, one by one as integers, what the store does
+in columns. The fixed costs of columns are higher than those of a loop over few refs; the callers
+decide how many are few.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from delaylog.storage.columns.gather import scatter_back
-from delaylog.storage.columns.questions import by_hour, every, hours_of, some
-from delaylog.storage.columns.whole_rows import concat_rows, put_rows, take_rows
+from delaylog.storage.columns import (
+    by_hour,
+    concat_rows,
+    consecutive,
+    every,
+    hours_of,
+    only_hour,
+    put_rows,
+    scatter_back,
+    some,
+    take_rows,
+)
 from delaylog.storage.errors import UnknownRefError
 from delaylog.storage.files.file_system import FileSystem
 from delaylog.storage.hours.compaction import Removal, compact_hour
 from delaylog.storage.hours.delay_hour import DelayHour
 from delaylog.storage.hours.far.far_border import FarBorder
-from delaylog.storage.hours.far.far_hour import FarHour
-from delaylog.storage.hours.far.far_tier import FarTier
+from delaylog.storage.hours.far.far_tier import FarHour, FarTier
 from delaylog.storage.hours.far.sorted_run import keys_of
-from delaylog.storage.hours.hour_counts import HourCounts
 from delaylog.storage.hours.hour_flusher import HourFlusher
 from delaylog.storage.hours.hour_folders import OPEN_HOURS_MAX, HourFolders
-from delaylog.storage.hours.hour_table import HourTable
-from delaylog.storage.hours.states.state_seal import sealed
-from delaylog.storage.hours.tail_pile import TailPile
-from delaylog.storage.hours.whereabouts import Whereabouts
+from delaylog.storage.hours.hour_table import HourCounts, HourTable
+from delaylog.storage.hours.state_column import PIECE_ROWS
+from delaylog.storage.hours.state_seal import sealed
+from delaylog.storage.hours.tails import HourTail, TailPile
 from delaylog.storage.layout import (
+    BLANK_STATE,
     DEFAULT_GROUP,
     HOUR_SHIFT,
     INDEX_BITS,
     INDEX_ENTRY,
+    INDEX_ENTRY_SIZE,
     INDEX_MASK,
+    INDEX_ROW,
     STATE_ENTRY,
     TAG_MASK,
     Int64Array,
     RowArray,
     StateArray,
+    StateValues,
     hour_name,
 )
-from delaylog.storage.messages.few_rows import FewRows
-from delaylog.storage.messages.rows import PlacedRows
+from delaylog.storage.messages.batch import Block
+from delaylog.storage.messages.rows import FewRows, PlacedRows, RowValues
 from delaylog.storage.work import IoJob, Work
+
+# --------------------------------------------------------------- where the refs of an array are
+
+KEPT: Final = 4
+"""Arrays in the cache: those of a send, a receive and an ack may overlap."""
+
+
+class Place(NamedTuple):
+    """The hour and row numbers of one or more refs."""
+
+    hour: int | None
+    """The hour of all refs, if they have the same one."""
+    indexes: Int64Array
+    """Their row numbers."""
+    run: slice | None
+    """The row numbers as a slice, if they are consecutive rows of one hour."""
+
+
+class Whereabouts:
+    """A cache of `Place` by array of refs."""
+
+    __slots__ = ("_known",)
+
+    def __init__(self) -> None:
+        self._known: deque[tuple[Int64Array, Place]] = deque(maxlen=KEPT)
+
+    def of(self, refs: Int64Array) -> Place:
+        """The place of these refs."""
+        for asked, place in self._known:
+            if asked is refs:
+                return place
+        hour, index = only_hour(refs), refs & INDEX_MASK
+        run = None
+        if hour is not None and consecutive(index):
+            run = slice(int(index[0]), int(index[-1]) + 1)
+        place = Place(hour, index, run)
+        self._keep(refs, place)
+        return place
+
+    def note(self, refs: Int64Array, hour: int, index: Int64Array) -> None:
+        """Cache the place of refs that were just assigned to the consecutive rows `index`."""
+        run = slice(int(index[0]), int(index[-1]) + 1)
+        self._keep(refs, Place(hour, index, run))
+
+    def _keep(self, refs: Int64Array, place: Place) -> None:
+        refs.flags.writeable = False
+        self._known.append((refs, place))
+
+
+# ------------------------------------------------------------------------------------ the store
 
 NEAR_HOURS: Final = 36
 """Hours from the present one on that have a folder each; later ones are in the far tier.
@@ -400,3 +470,93 @@ def _bounds(indexes: Int64Array, run: slice | None) -> tuple[int, int]:
     if run is not None:
         return run.start, run.stop - 1
     return int(indexes.min()), int(indexes.max())
+
+
+# ------------------------------------------------------------------------- few refs as integers
+
+
+class FoundRow(NamedTuple):
+    """A row with its state entry in a group, and its record."""
+
+    ref: int
+    raw: Block
+    """The bytes of the row."""
+    row: RowValues
+    entry: StateValues
+    record: bytes
+
+
+def find_few(hours: HourStore, refs: Sequence[int], group: int) -> list[FoundRow] | None:
+    """The rows of these refs; None if one is unknown, of a far hour, or not in the state NONE."""
+    out: list[FoundRow] = []
+    entries: list[StateValues] = []
+    hour = first = end = flushed = last = 0
+    tail: HourTail | None = None
+    for ref in refs:
+        index = ref & INDEX_MASK
+        if ref >> HOUR_SHIFT != hour:
+            hour, end = ref >> HOUR_SHIFT, 0
+            counts = hours.counts.near.get(hour)
+            if counts is None:
+                return None
+            folder, tail = hours.folders.hour(hour), hours.pile.tail(hour)
+            flushed, last = folder.reader.row_count, counts.rows
+            column = folder.states(group)
+        if not 1 <= index <= last:
+            return None
+        if not first <= index < end:
+            which = (index - 1) // PIECE_ROWS
+            piece, first = column.piece_to_read(which), which * PIECE_ROWS + 1
+            end = first + PIECE_ROWS
+        entry = BLANK_STATE if piece is None else piece.get_one(index - first)
+        if entry.state:
+            return None
+        entries.append(entry)
+        if index > flushed:
+            assert tail is not None, "a known row is in the tail or in a file"
+            chunk, at = tail.chunk_with(index)
+            raw = chunk.raw_row(at)
+            row = RowValues._make(INDEX_ROW.unpack(raw))
+            record = chunk.data[row.offset : row.offset + row.size]
+            out.append(FoundRow(ref, raw, row, entry, bytes(record)))
+    if not out and len({each >> HOUR_SHIFT for each in refs}) == 1:
+        # All of them are in the files of one hour.
+        found = folder.reader.few([each & INDEX_MASK for each in refs])
+        if found is not None:
+            every = zip(refs, entries, found, strict=True)
+            return [FoundRow(each, raw, row, entry, own) for each, entry, (raw, row, own) in every]
+    return out if len(out) == len(refs) else list(_in_columns(hours, refs, entries))
+
+
+def _in_columns(
+    hours: HourStore, refs: Sequence[int], entries: Sequence[StateValues]
+) -> Iterator[FoundRow]:
+    """The same for rows that are scattered over files, or partly in memory: read in columns."""
+    column = np.array(refs, np.int64)
+    rows = hours.rows(column)
+    records, raw, start = hours.records(column, rows), rows.tobytes(), 0
+    for k, (ref, entry) in enumerate(zip(refs, entries, strict=True)):
+        own = raw[k * INDEX_ENTRY_SIZE : (k + 1) * INDEX_ENTRY_SIZE]
+        row = RowValues._make(INDEX_ROW.unpack(own))
+        yield FoundRow(ref, own, row, entry, records[start : start + row.size])
+        start += row.size
+
+
+def put_few(
+    hours: HourStore, refs: Sequence[int], entries: Sequence[bytes], group: int
+) -> dict[int, int]:
+    """Store the sealed state entry of each ref in memory; returns the number of refs by hour."""
+    by_hour: dict[int, int] = {}
+    hour = first = end = 0
+    for ref, entry in zip(refs, entries, strict=True):
+        index = ref & INDEX_MASK
+        if ref >> HOUR_SHIFT != hour:
+            hour, end = ref >> HOUR_SHIFT, 0
+            column = hours.folders.hour(hour).states(group)
+        if not first <= index < end:
+            which = (index - 1) // PIECE_ROWS
+            piece, first = column.piece_to_change(which), which * PIECE_ROWS + 1
+            end = first + PIECE_ROWS
+        piece.put_one(index - first, entry)
+        by_hour[hour] = by_hour.get(hour, 0) + 1
+    return by_hour

@@ -2,21 +2,43 @@
 
 A far hour costs 40 bytes: a row of five columns that are indexed by the hour itself. The first far
 hour (`far_from`) rises as time goes on. It falls when the clock is set back; hours that had become
-near ones stay so.
+near ones stay so. A checkpoint has the counts of each hour (`HourCounts`).
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from delaylog.storage.columns.questions import some
-from delaylog.storage.hours.hour_counts import HourCounts
+from delaylog.storage.columns import some
 from delaylog.storage.layout import Int64Array
+
+
+@dataclass(slots=True)
+class HourCounts:
+    """The counts of one hour by the log, whether or not its rows are in files yet."""
+
+    rows: int = 0
+    living: int = 0
+    position: int = 0
+    """End of the last frame that touched the hour."""
+    keep_until_ms: int = 0
+    """Time until which an ended row of the hour must stay readable."""
+    guests: int = 0
+    """Living rows in other hours that have their origin in this hour."""
+    life: int = 0
+    """Distinguishes an hour from a removed one of the same name; not in a checkpoint."""
+
+    @property
+    def ended(self) -> bool:
+        """Whether the hour has no living row, and no living row elsewhere has its origin in it."""
+        return self.living == 0 and self.guests == 0
+
 
 NO_FAR_HOUR: Final = 1 << 40
 COLUMNS: Final = ("rows", "living", "position", "keep_until_ms", "guests")

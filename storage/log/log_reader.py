@@ -15,8 +15,15 @@ from delaylog.storage.layout import (
     FrameHeader,
     FrameKind,
 )
-from delaylog.storage.log.frames import Frame, check_header, frame_crc
-from delaylog.storage.log.levels import check_known, check_level, decode_level, is_known
+from delaylog.storage.log.frames import (
+    Frame,
+    check_header,
+    check_known,
+    check_level,
+    decode_level,
+    frame_crc,
+    is_known,
+)
 from delaylog.storage.messages.batch import Block
 
 _READ_BYTES: Final = 4 << 20

@@ -2,26 +2,246 @@
 
 A position is a byte offset since the beginning of the log. Frames are appended in memory
 (`append`), written in order (`write_pending`) and made durable (`sync`). A lock covers only the
-writing, so the loop may write a small frame itself while the log thread waits in fdatasync. When
-the log is opened, log_replay.py finds its end.
+writing, so the loop may write a small frame itself while the log thread waits in fdatasync.
+
+A segment is a file named by the position of its first frame. The name of a new segment becomes
+durable with the next `sync_names`, and always before an older segment is removed.
+
+`replay` yields the frames at a start and finds the end of the log. It changes no file. A bad frame
+after the durable part of the log is a torn tail. A bad frame in the durable part is corruption: an
+error with the segment and the position.
+
+`LogThread` runs one job of write + fdatasync for everything appended so far (group commit): while
+one job runs, frames of many turns pile up and go out together in the next. After each job the
+thread calls `done`, with the error if there was one.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from bisect import bisect_right
+from collections import OrderedDict
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
+from queue import SimpleQueue
+from typing import NamedTuple
 
 from delaylog.storage.errors import CorruptionError, DiskFailedError
-from delaylog.storage.files.file_system import File, FileSystem
+from delaylog.storage.files.file_system import File, FileSystem, parent_of
 from delaylog.storage.layout import FrameKind
 from delaylog.storage.log.frames import Frame, Tick, encode_frame
-from delaylog.storage.log.log_reader import Durable, FrameHops, read_frame, read_frames
-from delaylog.storage.log.log_replay import replay
-from delaylog.storage.log.recent_frames import RecentFrames
-from delaylog.storage.log.segments import LogSegments
+from delaylog.storage.log.log_reader import (
+    Durable,
+    FrameHops,
+    judge_tail,
+    read_frame,
+    read_frames,
+    scan_segment,
+    segment_bases,
+    segment_name,
+)
 from delaylog.storage.log.sizes import SEGMENT_BYTES_MAX
 from delaylog.storage.messages.batch import Block
+
+# -------------------------------------------------------------------------------- segment files
+
+
+class LogSegments:
+    """The segments in one folder, oldest first."""
+
+    def __init__(self, fs: FileSystem, folder: str) -> None:
+        self.fs = fs
+        self.folder = folder
+        fs.mkdir(folder)
+        # An earlier process may have died before the name of this folder was durable.
+        fs.sync_folder(parent_of(folder))
+        self.bases = segment_bases(fs, folder)
+        """First position of each segment."""
+        self._begun = self._named = 0
+        """Numbers of segments created since the start, and of those with durable names."""
+
+    @property
+    def first_position(self) -> int:
+        """First position that is still on disk."""
+        return self.bases[0] if self.bases else 0
+
+    def files_end(self) -> int:
+        """End of the last file; its bytes may be damaged."""
+        if not self.bases:
+            return 0
+        with closing(self.open(self.bases[-1])) as file:
+            return self.bases[-1] + file.size()
+
+    def path(self, base: int) -> str:
+        """The file of the segment that begins at `base`."""
+        return f"{self.folder}/{segment_name(base)}"
+
+    def open(self, base: int) -> File:
+        """Open the segment that begins at `base`."""
+        return self.fs.open(self.path(base))
+
+    def span(self, position: int) -> tuple[int, int | None]:
+        """(base, end) of the segment with a position; the end of the last segment is None.
+
+        Any thread. Raises CorruptionError if all segments begin after the position.
+        """
+        bases = list(self.bases)
+        at = bisect_right(bases, position) - 1
+        if at < 0:
+            path = self.path(bases[0]) if bases else self.folder
+            raise CorruptionError("the log begins behind a frame", path=path, position=position)
+        return bases[at], bases[at + 1] if at + 1 < len(bases) else None
+
+    def begin(self, base: int) -> File:
+        """Create the next segment."""
+        file = self.fs.open(self.path(base), create=True)
+        self.bases.append(base)
+        self._begun += 1
+        return file
+
+    def sync_names(self) -> None:
+        """Make the names of new segments durable."""
+        begun = self._begun
+        if begun != self._named:
+            self.fs.sync_folder(self.folder)
+            self._named = begun
+
+    def cut(self, position: int) -> File:
+        """Remove everything from `position` on, durably; returns the last segment, open."""
+        # In place: another thread may drop old segments meanwhile.
+        while self.bases[-1] > position:
+            self.fs.unlink(self.path(self.bases[-1]))
+            self.bases.pop()
+        base = self.bases[-1]
+        file = self.open(base)
+        if file.size() != position - base:
+            file.truncate(position - base)
+        file.fdatasync()
+        self.fs.sync_folder(self.folder)
+        return file
+
+    def drop_below(self, position: int) -> int:
+        """Remove segments that end at or below `position`; returns their number."""
+        dropped = 0
+        if len(self.bases) > 1 and self.bases[1] <= position:
+            # Otherwise a crash could leave neither the old segment nor the name of the new one.
+            self.sync_names()
+        while len(self.bases) > 1 and self.bases[1] <= position:
+            self.fs.unlink(self.path(self.bases.pop(0)))
+            dropped += 1
+        return dropped
+
+
+# ---------------------------------------------------------------------------- replay at a start
+
+
+def replay(segments: LogSegments, start: int, durable: Durable) -> Generator[Frame, None, int]:
+    """Yield the frames from `start` on; returns the end of the last intact one.
+
+    `durable` = the known durable part of this node's log; the `synced_position` of later frames
+    extends it. Raises CorruptionError if durable frames are damaged or missing.
+    """
+    bases = segments.bases
+    if not bases:
+        if start > 0 or durable.end > start:
+            raise CorruptionError(
+                "the physical log is missing",
+                path=segments.folder,
+                position=start,
+                detail=f"durable to {max(start, durable.end)}",
+            )
+        return start
+    if bases[0] > start:
+        raise CorruptionError(
+            "the first segment begins behind the checkpoint",
+            path=segments.path(bases[0]),
+            position=start,
+        )
+    position = start
+    bad: str | None = None
+    first = max(i for i, base in enumerate(bases) if base <= start)
+    at = first
+    for at in range(first, len(bases)):
+        base = bases[at]
+        if base > position:
+            bad = bad or "a gap between segments"
+            break
+        with closing(segments.open(base)) as file:
+            if base + file.size() < position:
+                raise CorruptionError(
+                    "the log ends before the checkpoint",
+                    path=segments.path(base),
+                    position=base + file.size(),
+                    detail=f"durable to {position}",
+                )
+            # Replayed frames may reach derived files, so they must be durable first: after a kill
+            # the tail may be in the page cache only.
+            file.fdatasync()
+            position = yield from scan_segment(file, base, position)
+            left = file.size() - (position - base)
+        if left > 0:
+            bad = "a bad frame"
+            break
+    if bad is not None:
+        judge_tail(segments.fs, segments.folder, bases[at:], bad, position, durable)
+    elif position < durable.end:
+        raise CorruptionError(
+            "durable frames are missing",
+            path=segments.path(bases[at]),
+            position=position,
+            detail=f"durable to {durable.end}",
+        )
+    return position
+
+
+# ----------------------- a cache of the newest frames: shipping and applying them reads no file
+
+
+class _Piece(NamedTuple):
+    """Frames that were appended together: one frame, or several from another node."""
+
+    blocks: Sequence[Block]
+    size: int
+    one_frame: bool
+
+
+class RecentFrames:
+    """The newest frames, up to a number of bytes. For one thread."""
+
+    def __init__(self, bytes_max: int) -> None:
+        """`bytes_max` = 0: nothing is kept."""
+        self.bytes_max = bytes_max
+        self._pieces: OrderedDict[int, _Piece] = OrderedDict()
+        self._size = 0
+
+    def add(self, position: int, blocks: Sequence[Block], size: int, *, one_frame: bool) -> None:
+        """Add frames that were appended at `position`; drop the oldest ones beyond the limit."""
+        self._pieces[position] = _Piece(blocks, size, one_frame)
+        self._size += size
+        while self._size > self.bytes_max:
+            _, oldest = self._pieces.popitem(last=False)
+            self._size -= oldest.size
+
+    def read(self, start: int, bytes_max: int) -> bytes | None:
+        """Whole frames from `start` on, as many as fit and at least one; None = read the file."""
+        piece = self._pieces.get(start)
+        if piece is None or not (piece.size <= bytes_max or piece.one_frame):
+            return None
+        out: list[Block] = []
+        at = start
+        while piece is not None and (not out or at + piece.size - start <= bytes_max):
+            out += piece.blocks
+            at += piece.size
+            piece = self._pieces.get(at)
+        return b"".join(out)
+
+    def clear(self) -> None:
+        """Forget all frames, after the log was cut."""
+        self._pieces.clear()
+        self._size = 0
+
+
+# -------------------------------------------------------------------------------------- the log
 
 
 class PhysicalLog:
@@ -319,3 +539,46 @@ class PhysicalLog:
             for file in [*self._old_files, *([self._file] if self._file else [])]:
                 file.close()
             self._old_files, self._file = [], None
+
+
+# ------------------------------------------------------------------------------- the log thread
+
+
+class LogThread:
+    """Runs `write_pending` + `sync` of a log whenever it is kicked."""
+
+    def __init__(self, log: PhysicalLog, done: Callable[[BaseException | None], None]) -> None:
+        self._log = log
+        self._done = done
+        # A SimpleQueue wakes the thread in a fifth of the time that a semaphore takes.
+        self._wake: SimpleQueue[None] = SimpleQueue()
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, name="delaylog-log", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def kick(self) -> None:
+        """Ask for one job. The host asks again only after `done`."""
+        self._wake.put(None)
+
+    def stop(self) -> None:
+        """End the thread after the job that runs."""
+        self._stopping = True
+        self._wake.put(None)
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _run(self) -> None:
+        while True:
+            self._wake.get()
+            if self._stopping:
+                return
+            error: BaseException | None = None
+            try:
+                self._log.write_pending()
+                self._log.sync()
+            except BaseException as failure:
+                error = failure
+            self._done(error)

@@ -5,10 +5,16 @@ rows) or an int64/uint array of n values; a text column is a pair of sizes and o
 Decoding creates views of the client's bytes and never rebuilds them; the bytes themselves (`wire`)
 become part of the SEND frame unchanged. The engine, not this module, decides about topic names,
 defaults and due times.
+
+Backoffs of many messages are read at once; `contract/own_backoff.py` declares the bytes of one,
+since clients encode a backoff without NumPy. `BatchRanges` cuts a large batch into views. Several
+`Single` messages of a send make one bulk body together: the maker of a `Single` has checked its
+fields, by `pack_fields`, and the engine checks bodies and due times of all sends.
 """
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Final, TypeAlias
@@ -17,9 +23,66 @@ import msgpack
 import numpy as np
 import numpy.typing as npt
 
-from delaylog.contract.errors import BatchError
-from delaylog.contract.message_fields import COLUMNS, MERGE_MODES, TEXT_COLUMNS
-from delaylog.storage.messages.backoff_columns import have_own_backoff
+from delaylog.contract.members import BatchError
+from delaylog.contract.message_fields import COLUMNS, MERGE_MODES, TEXT_COLUMNS, put_columns
+from delaylog.contract.own_backoff import (
+    ARRAY,
+    KINDS,
+    NOT_SAID,
+    OWN_BACKOFF_SIZE,
+    PARTS,
+    encode_own_backoff,
+)
+from delaylog.storage.layout import Int64Array
+
+# -------------------------------------------------------------------- backoffs of many messages
+
+OWN_BACKOFF: Final = np.dtype(
+    [
+        ("array", "u1"),
+        ("first_kind", "u1"),
+        ("first_ms", ">i8"),
+        ("max_kind", "u1"),
+        ("max_ms", ">i8"),
+        ("factor_kind", "u1"),
+        ("factor", ">f8"),
+        ("jitter_kind", "u1"),
+        ("jitter", ">f8"),
+    ]
+)
+assert OWN_BACKOFF.itemsize == OWN_BACKOFF_SIZE
+_KIND_NAMES: Final = ("array", *(f"{name.removesuffix('_ms')}_kind" for name in PARTS))
+assert tuple(np.frombuffer(encode_own_backoff({}), OWN_BACKOFF)[0][list(_KIND_NAMES)]) == KINDS
+
+
+def own_backoff_entries(n: int, said: Mapping[str, Any]) -> npt.NDArray[np.void]:
+    """n backoffs. Each part is one value for all or an array of n, with NOT_SAID where absent."""
+    entries = np.zeros(n, OWN_BACKOFF)
+    for name, kind in zip(_KIND_NAMES, KINDS, strict=True):
+        entries[name] = kind
+    for name in PARTS:
+        entries[name] = said.get(name, NOT_SAID)
+    return entries
+
+
+def have_own_backoff(
+    block: bytes | memoryview, starts: Int64Array, sizes: Int64Array
+) -> npt.NDArray[np.bool_]:
+    """Which of the headers at these places of a block begin with a backoff."""
+    out = np.zeros(len(starts), np.bool_)
+    at = np.flatnonzero(sizes)
+    out[at] = np.frombuffer(block, np.uint8)[starts[at]] == ARRAY
+    return out
+
+
+def own_backoffs(block: bytes | memoryview, starts: Int64Array) -> npt.NDArray[np.void]:
+    """The backoffs at these places of a block."""
+    raw = np.frombuffer(block, np.uint8)
+    picked = raw[starts[:, None] + np.arange(OWN_BACKOFF_SIZE)]
+    return np.ascontiguousarray(picked).view(OWN_BACKOFF)[:, 0]
+
+
+# ---------------------------------------------------------------------- the batch and its bytes
 
 Column: TypeAlias = int | npt.NDArray[Any]
 Block: TypeAlias = bytes | memoryview
@@ -342,3 +405,125 @@ def _fields(columns: Mapping[str, Any]) -> dict[str, Any]:
             value = np.ascontiguousarray(value, dtype).tobytes()
         fields[name] = value
     return fields
+
+
+# ---------------------------------------------------------------------- ranges of a large batch
+
+_TEXTS: Final = ("body", "id", "key", "tags", "headers")
+_NUMBERS: Final = ("deliver_at_ms", "delay_ms", "ttl_ms", "priority", "max_retry")
+assert {*_TEXTS, *_NUMBERS} < {field.name for field in fields(MessageBatch)}
+
+
+class BatchRanges:
+    """Takes ranges of rows from one batch."""
+
+    def __init__(self, batch: MessageBatch) -> None:
+        self.batch = batch
+        self._ends: dict[str, npt.NDArray[np.int64]] = {
+            name: np.cumsum(column.size, dtype=np.int64)
+            for name in _TEXTS
+            if not isinstance((column := getattr(batch, name)).size, int)
+        }
+
+    @property
+    def size_bytes(self) -> int:
+        """The size of the batch in memory."""
+        return len(self.batch.wire)
+
+    def take(self, first: int, stop: int) -> MessageBatch:
+        """The batch of the rows [first, stop)."""
+        batch = self.batch
+        assert 0 <= first < stop <= batch.n, "a range of rows lies inside its batch"
+        out = MessageBatch(stop - first, merge=batch.merge, texts_checked=batch.texts_checked)
+        for name in _NUMBERS:
+            column: Column | None = getattr(batch, name)
+            if column is not None and not isinstance(column, int):
+                column = column[first:stop]
+            setattr(out, name, column)
+        for name in _TEXTS:
+            setattr(out, name, self._text(name, first, stop))
+        return out
+
+    def _text(self, name: str, first: int, stop: int) -> TextColumn:
+        column: TextColumn = getattr(self.batch, name)
+        block = memoryview(column.block)
+        if isinstance(column.size, int):
+            return TextColumn(column.size, block[first * column.size : stop * column.size])
+        ends = self._ends[name]
+        start = int(ends[first - 1]) if first else 0
+        return TextColumn(column.size[first:stop], block[start : int(ends[stop - 1])])
+
+
+# -------------------------------------------------------------------- single messages of a send
+
+_PACKER: Final = msgpack.Packer()
+
+
+@dataclass(slots=True)
+class Single:
+    """One message to send."""
+
+    body: bytes
+    due_ms: int
+    """Absolute time, or a delay when `relative`."""
+    relative: bool
+    fields: Mapping[str, Any] | None = None
+    """Packed (`message_fields.pack_fields`); None if only body and time are set."""
+    merge: str | None = None
+
+    @property
+    def n(self) -> int:
+        """Number of rows in a batch: one."""
+        return 1
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes that count against the limit of a request."""
+        return len(self.body)
+
+    @property
+    def id(self) -> bytes:
+        """The id chosen by the client, or empty."""
+        return b"" if self.fields is None else self.fields.get("id", b"")
+
+
+def record_size(single: Single) -> int:
+    """Bytes of the message's record."""
+    size = len(single.body)
+    if single.fields is not None:
+        size += sum(len(each) for each in single.fields.values() if isinstance(each, bytes))
+    return size
+
+
+def requested_times(singles: Sequence[Single], now_ms: int) -> list[int]:
+    """The due time that each message asks for."""
+    return [single.due_ms + now_ms if single.relative else single.due_ms for single in singles]
+
+
+def encode_singles(singles: Sequence[Single], due_ms: list[int], merge: str | None) -> bytes:
+    """A bulk body of single messages with these due times."""
+    packed: bytes = _PACKER.pack(columns_of(singles, due_ms, merge))
+    return packed
+
+
+def columns_of(
+    singles: Sequence[Single], due_ms: list[int], merge: str | None
+) -> dict[str, object]:
+    """The members of that bulk body."""
+    bodies: list[bytes] = []
+    plain = True
+    for single in singles:
+        bodies.append(single.body)
+        plain = plain and not single.fields
+    columns: dict[str, object] = {
+        "v": BATCH_VERSION,
+        "n": len(bodies),
+        "deliver_at_ms": array("q", due_ms).tobytes(),
+        "body_size": array("I", map(len, bodies)).tobytes(),
+        "bodies": b"".join(bodies),
+    }
+    if merge is not None:
+        columns["merge"] = merge
+    if not plain:
+        put_columns(columns, [single.fields for single in singles])
+    return columns

@@ -14,13 +14,10 @@ import msgpack
 import numpy as np
 
 from delaylog.contract.own_backoff import OWN_BACKOFF_SIZE, split_own_backoff
-from delaylog.storage.columns.gather import gather
-from delaylog.storage.columns.questions import some
+from delaylog.storage.columns import gather, some
 from delaylog.storage.layout import TEXT_SIZES, TEXTS, Int64Array, RowArray
-from delaylog.storage.messages.backoff_columns import have_own_backoff
-from delaylog.storage.messages.batch import Block
-from delaylog.storage.messages.row_values import RowValues
-from delaylog.storage.messages.rows import bodies_only
+from delaylog.storage.messages.batch import Block, have_own_backoff
+from delaylog.storage.messages.rows import RowValues, bodies_only
 
 
 class Record(NamedTuple):

@@ -1,5 +1,5 @@
-"""Sorted runs of keys and refs: the files of the indexes of ids and of texts, and their merging.
+"""Sorted runs of keys and refs: the indexes of ids and of texts, recent entries in memory.
 
-Imports: files, columns.
-Begin with `run_store`.
+Imports: files, columns, messages.
+Begin with `run_store`, then `id_index` and `text_index`.
 """

@@ -27,7 +27,7 @@ import pytest
 
 from delaylog.broker.calls.access.first_admin import leave_digest
 from delaylog.broker.engine.access.token_form import RANDOM_BYTES, make_token
-from delaylog.client.free_ports import free_port
+from delaylog.client.child_broker import free_port
 from delaylog.storage.files.os_file_system import OsFileSystem
 from tests.broker.answer import Answer
 from tests.coroutines import pytest_pyfunc_call  # noqa: F401

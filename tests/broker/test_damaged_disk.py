@@ -114,7 +114,7 @@ def test_an_id_index_that_is_cut_under_the_broker(start_broker: Callable[..., An
     broker.start()
     errors = [line for line in broker.logs() if line["level"] == "error"]
     assert ["native code" in line["message"] for line in errors] == [True], errors
-    assert "key_run.py" in errors[0]["trace"]
+    assert "run_store.py" in errors[0]["trace"]
     for k in range(0, 2_000, 50):
         assert broker.call("GET", f"/v1/topics/t/messages/i{k}").status == 200
     assert broker.stop() == 0

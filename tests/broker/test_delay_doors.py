@@ -20,8 +20,9 @@ import pytest
 
 import delaylog
 from delaylog.broker.calls.forms.arrow_stream import ARROW
+from delaylog.client.child_broker import free_port
 from delaylog.client.errors import ClientError
-from delaylog.client.free_ports import free_port
+from delaylog.client.wire.times import span_of
 from tests.broker.answer import Answer
 from tests.broker.calls.forms.arrow_streams import one, stream
 from tests.broker.conftest import MSGPACK, Broker
@@ -146,12 +147,15 @@ def dl_nack(doors: Doors, topic: str, delay_ms: int) -> Any:
 
 
 def sdk_send(doors: Doors, topic: str, delay_ms: int) -> Any:
-    return doors.client.send(topic, "x", delay_ms=delay_ms)
+    return doors.client.send(topic, "x", delay=span_of(delay_ms))
 
 
 def sdk_nack(doors: Doors, topic: str, delay_ms: int) -> Any:
     doors.client.send(topic, "x")
-    return doors.client.nack(doors.client.receive(topic, wait_ms=5_000), delay_ms=delay_ms)
+    return doors.client.nack(
+        doors.client.receive(topic, wait=timedelta(seconds=5)),
+        delay=span_of(delay_ms),
+    )
 
 
 SENDS = (
@@ -200,7 +204,7 @@ def test_a_delay_over_the_horizon_is_refused_by_its_name(
 def test_a_client_takes_a_negative_timedelta_as_now(doors: Doors) -> None:
     topic = doors.topic()
     doors.client.send(topic, "x", delay=timedelta.min)
-    (message,) = doors.client.receive(topic, wait_ms=5_000)
+    (message,) = doors.client.receive(topic, wait=timedelta(seconds=5))
     message.nack(delay=timedelta(seconds=-1))
-    (message,) = doors.client.receive(topic, wait_ms=5_000)
+    (message,) = doors.client.receive(topic, wait=timedelta(seconds=5))
     assert message.attempts == 2

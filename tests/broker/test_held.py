@@ -12,6 +12,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -260,7 +261,7 @@ def test_streams_and_blocked_redis_clients_end_when_a_hold_begins(
         blocked = pool.submit(redis, broker, "BLPOP", "l", "20")
         waits = pool.submit(redis, broker, "DL.RECEIVE", "t", "1", "WAIT", "20000")
         broker.await_waiting(2)
-        await_that(lambda: b"blocked_clients 1" in b"".join(infos(broker)), seconds=10)
+        await_that(lambda: b"blocked_clients 2" in b"".join(infos(broker)), seconds=10)
         assert broker.call("PUT", HOLD).status == 200
         assert blocked.result(5).startswith(b"-LOADING ")
         assert waits.result(5).startswith(b"-HELD ")
@@ -286,7 +287,7 @@ def test_the_sdk_says_that_the_broker_is_held(sound_broker: Callable[..., Any]) 
         calls.hold("a drill")
         assert calls.held()["due"] == 1
         with pytest.raises(Held, match="delaylog resume"):
-            client.receive("t", wait_ms=20_000)
+            client.receive("t", wait=timedelta(seconds=20))
         assert calls.release_hold()["result"] == "done"
         assert [message.body for message in client.receive("t")] == [b"x"]
 

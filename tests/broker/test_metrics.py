@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from delaylog.storage.log.levels import KNOWN_LEVEL
+from delaylog.storage.log.frames import KNOWN_LEVEL
 from tests.broker.conftest import Broker
 
 LATER = {"body": "x", "delay_ms": 3_600_000}

@@ -19,7 +19,7 @@ import aiohttp
 import pytest
 
 from delaylog.broker.calls.forms.arrow_stream import ARROW
-from delaylog.client.free_ports import free_port
+from delaylog.client.child_broker import free_port
 from tests.broker.conftest import Broker
 from tests.broker.push.receivers import Receiver, answer
 from tests.broker.resp.resp_client import RespClient

@@ -24,15 +24,15 @@ import pytest
 import delaylog
 from delaylog.broker.calls.forms.arrow_stream import ARROW
 from delaylog.client import AsyncPlainClient, PlainClient
+from delaylog.client.child_broker import free_port
 from delaylog.client.errors import ClientError
-from delaylog.client.free_ports import free_port
 from delaylog.contract.members import INT64_MAX
 from tests.broker.calls.forms.arrow_streams import one, stream
 from tests.broker.conftest import MSGPACK, Broker
 from tests.broker.resp.resp_client import RespClient
 
 NOW_MS = time.time_ns() // 1_000_000
-SOON_MS = NOW_MS + 3_600_000
+SOON_MS = NOW_MS + 86_400_000
 EPOCH = datetime.fromtimestamp(0, UTC)
 WRONG = {
     NOW_MS // 1_000: "is before 2001-09-09",

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from delaylog.broker.engine.late.explaining import UNKNOWN_MIN_MS
+from delaylog.broker.engine.late.causes import UNKNOWN_MIN_MS
 from tests.broker.slow_disk import SYNC_SECONDS
 from tests.starts.warm import as_text, run_warm
 

@@ -17,7 +17,7 @@ from contextlib import suppress
 from random import Random
 from typing import Any, Final
 
-from delaylog.broker.engine.late.late_note import LATE_MS
+from delaylog.broker.engine.late.causes import LATE_MS
 
 SECONDS: Final = 8
 TOPICS: Final[dict[str, dict[str, Any]]] = {

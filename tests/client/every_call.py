@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 Example = Callable[[Any, Any], Any]
@@ -13,7 +14,7 @@ CALLS: dict[str, Example] = {
     "peek": lambda c, limit: c.peek("t", **limit),
     "get": lambda c, limit: c.get("t", "a", **limit),
     "cancel": lambda c, limit: c.cancel("t", "a", **limit),
-    "reschedule": lambda c, limit: c.reschedule("t", "a", delay_ms=1, **limit),
+    "reschedule": lambda c, limit: c.reschedule("t", "a", delay=timedelta(milliseconds=1), **limit),
     "replay": lambda c, limit: c.replay("t", ["a"], **limit),
     "settle_ids": lambda c, limit: c.settle_ids("t", "ack", ["a"], **limit),
     "topics": lambda c, limit: c.topics(**limit),
@@ -65,7 +66,7 @@ OF_ONE_BROKER: dict[str, Example] = {
     "dead_reasons": lambda c, limit: c.dead_reasons("t", **limit),
     "drop_schedule": lambda c, limit: c.drop_schedule("t", "s", **limit),
     "drop_target": lambda c, limit: c.drop_target("t", "g", **limit),
-    "extend": lambda c, limit: c.extend("t", ["0" * 32], lease_ms=1, **limit),
+    "extend": lambda c, limit: c.extend("t", ["0" * 32], lease=timedelta(milliseconds=1), **limit),
     "release": lambda c, limit: c.release("t", ["0" * 32], **limit),
     "leading": lambda c, limit: c.leading(**limit),
     "overview": lambda c, limit: c.overview(**limit),

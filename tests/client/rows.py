@@ -7,8 +7,7 @@ from collections.abc import Sequence
 
 from delaylog.client import Message
 from delaylog.client.message import MessageBatch
-from delaylog.client.wire.bulk_answers import ReceivedBatch
-from delaylog.client.wire.columns import all_of
+from delaylog.client.wire.bulk import ReceivedBatch, all_of
 
 
 def received(

@@ -7,6 +7,7 @@ import ssl
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from typing import Any
 
 import msgpack
@@ -30,7 +31,9 @@ async def drained(client: Any, topic: str, count: int, **options: Any) -> list[A
     found: list[Any] = []
     until = time.monotonic() + 20
     while len(found) < count and time.monotonic() < until:
-        found += await client.receive(topic, max=count - len(found), wait_ms=1_000, **options)
+        found += await client.receive(
+            topic, max=count - len(found), wait=timedelta(seconds=1), **options
+        )
     assert len(found) == count
     return found
 

@@ -10,6 +10,7 @@ import ssl
 import traceback
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -156,7 +157,12 @@ async def test_a_missing_right_is_named_and_nothing_is_repeated(make: Any, topic
     problem = {"code": "forbidden", "status": 403, "detail": NEEDS_SEND}
     broker.refusal = (403, problem)
     async with serving(broker):
-        client = make(broker.url, token="s3cret", linger_ms=1, timeout_s=30)
+        client = make(
+            broker.url,
+            token="s3cret",
+            linger=timedelta(milliseconds=1),
+            timeout=timedelta(seconds=30),
+        )
         for call in (
             lambda: client.send(topic, "x"),
             lambda: client.send_columns(topic, ["x"]),

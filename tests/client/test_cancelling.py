@@ -9,6 +9,7 @@ import asyncio
 import os
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from datetime import timedelta
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -42,13 +43,15 @@ async def test_no_cancellation_loses_a_message_or_leaves_anything_open(
         sent.add(number)
 
     async def receive(client: Any) -> None:
-        for message in await client.receive(topic, max=3, wait_ms=20, lease_ms=LEASE_MS):
+        for message in await client.receive(
+            topic, max=3, wait=timedelta(milliseconds=20), lease=timedelta(milliseconds=LEASE_MS)
+        ):
             assert message.text == message.id
             maybe_acked.add(message.id)
             await message.ack()
 
     async def subscribe(client: Any) -> None:
-        async for message in client.subscribe(topic, max=3, lease_ms=LEASE_MS):
+        async for message in client.subscribe(topic, max=3, lease=timedelta(milliseconds=LEASE_MS)):
             maybe_acked.add(message.id)
             async with message:
                 await asyncio.sleep(0.002)
@@ -81,7 +84,9 @@ async def test_no_cancellation_loses_a_message_or_leaves_anything_open(
             while (counts := (await client.stats(topic)).counts).acked < sum(
                 (counts.ready, counts.leased, counts.waiting, counts.acked)
             ):
-                for message in await client.receive(topic, max=100, wait_ms=100):
+                for message in await client.receive(
+                    topic, max=100, wait=timedelta(milliseconds=100)
+                ):
                     maybe_acked.add(message.id)
                     await message.ack()
         assert counts.dead == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -37,14 +38,15 @@ NOBODY = "http://127.0.0.1:9"
         ({"connections_max": "4"}, TypeError, "connections_max is a whole number, not str"),
         ({"zone": 5}, TypeError, "zone is a text or None, not int"),
         ({"token": 5}, TypeError, "token is a text or None, not int"),
-        ({"linger_ms": "5"}, TypeError, "linger_ms is a number, not str"),
+        ({"linger": "5"}, TypeError, "linger is a timedelta, not str"),
         ({"batch_max": 1.5}, TypeError, "batch_max is a whole number, not float"),
-        ({"retry_for_s": "5"}, TypeError, "retry_for_s is a number of seconds, not str"),
-        ({"timeout_s": 0}, ValueError, "timeout_s lies above 0 s .*, not 0"),
-        ({"timeout_s": -1}, ValueError, "timeout_s is not negative: -1"),
-        ({"timeout_s": float("inf")}, ValueError, "timeout_s lies .*, not inf"),
-        ({"timeout_s": "1"}, TypeError, "timeout_s is a number of seconds"),
-        ({"timeout": 5}, TypeError, "timeout is a timedelta, not int; seconds are timeout_s"),
+        ({"retry_for": "5"}, TypeError, "retry_for is a timedelta, not str"),
+        ({"timeout": timedelta(0)}, ValueError, "timeout lies above 0 s .*, not 0"),
+        ({"timeout": timedelta(-1)}, ValueError, "timeout lies .*, not -86400"),
+        ({"timeout": timedelta.max}, ValueError, "timeout lies above 0 s and up to 86400 s"),
+        ({"timeout": 5}, TypeError, r"timeout is a timedelta, not int; 5 seconds are timedelta\("),
+        ({"timeout_s": 5}, TypeError, r"no argument 'timeout_s': write timeout=timedelta\(sec"),
+        ({"linger_ms": 5}, TypeError, r"no argument 'linger_ms': write linger=timedelta\(mill"),
         ({"tls": False}, TypeError, "tls is an ssl.SSLContext or None, not bool"),
     ],
 )
@@ -169,7 +171,11 @@ class NoTopics:
 
     def get_topic(self, topic: str) -> SimpleNamespace:
         settings = TopicSettings(
-            order="time", merge="replace", ttl_ms=-1, max_retry=65_534, backoff={"first_ms": 0}
+            order="time",
+            merge="replace",
+            ttl=timedelta.max,
+            max_retry=65_534,
+            backoff={"first_ms": 0},
         )
         return SimpleNamespace(settings=settings)
 
@@ -186,9 +192,6 @@ def test_a_push_takes_messages_in_a_list(pushed: Any) -> None:
 def test_an_answer_is_waited_for_as_long_as_sockets_can() -> None:
     assert answer_wait_s(1_500) == 1.5
     assert answer_wait_s(10**18) == 86_400.0
-    assert answer_wait_s(-1) == 0.0
-    with pytest.raises(TypeError, match="wait_ms is a whole number, not str"):
-        answer_wait_s("1")
 
 
 @pytest.mark.parametrize(
@@ -202,7 +205,11 @@ def test_an_answer_is_waited_for_as_long_as_sockets_can() -> None:
         (lambda c: c.settle_ids("q", "foo", ["a"]), ValueError, "verb is one of ack, nack, reject"),
         (lambda c: c.settle_ids("q", "ack", ["a"], force=True), TypeError, "settle_ids has no"),
         (lambda c: c.broker().begin_job("q", "foo", {}), ValueError, "action is one of cancel"),
-        (lambda c: c.peek("q", lease_ms=5), TypeError, "peek has no argument 'lease_ms'"),
+        (
+            lambda c: c.peek("q", lease=timedelta(milliseconds=5)),
+            TypeError,
+            "peek has no argument 'lease'",
+        ),
         (lambda c: c.reschedule("q", "x", bogus=1), TypeError, "reschedule has no argument"),
         (lambda c: c.replay("q", ["x"], bogus=1), TypeError, "replay has no argument 'bogus'"),
         (lambda c: c.get_topic(), TypeError, "get_topic"),

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ import delaylog
 from delaylog import ManualClock
 from delaylog.client import AsyncClient, AsyncPlainClient, Client, PlainClient
 from delaylog.client.errors import ClientClosed, SendFailed
-from delaylog.client.workers.declaring import NothingToRun
+from delaylog.client.workers.consumer import NothingToRun
 from tests.client.any_queue import got
 from tests.client.either import ThreadedClient
 from tests.client.every_call import CALLS, OF_ONE_BROKER
@@ -99,7 +100,7 @@ async def test_every_call_on_it_is_refused_at_once(making: Any) -> None:
         for refused in (
             lambda: queue.send("t", "x"),
             lambda: queue.send_columns("t", ["x"]),
-            lambda: queue.timer("k").set(delay_ms=1),
+            lambda: queue.timer("k").set(delay=timedelta(milliseconds=1)),
             lambda: queue.timer("k").cancel(),
             queue.run,
             queue.start,
@@ -134,7 +135,7 @@ async def test_consumers_end_with_a_client_that_is_closed_while_they_run(
 ) -> None:
     """`run` returns, wherever `close` is called; nothing is tried or logged any more."""
     async with making() as queue:
-        queue.consumer("t", grace_s=1)(handler_for(queue))
+        queue.consumer("t", grace=timedelta(seconds=1))(handler_for(queue))
         if hasattr(queue, "__aenter__"):
             running = asyncio.create_task(queue.run())
             await until(lambda: queue._shifts)

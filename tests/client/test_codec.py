@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,7 @@ async def test_json_goes_in_and_comes_out(queue: Queue) -> None:
     assert (peeked.text, peeked.json()) == ('{"number":17,"to":"Zoë","paid":null}', ORDER)
     seen: dict[str, Any] = {}
     while len(seen) < 4:
-        for message in await queue.call("receive", max=4, wait_ms=5_000):
+        for message in await queue.call("receive", max=4, wait=timedelta(seconds=5)):
             assert message.json() == message.value()
             seen[message.id] = message.json()
     assert seen == {"a": ORDER, "b": None, "c": [1], "d": 2}
@@ -61,7 +62,7 @@ async def test_a_codec_of_the_program_encodes_values(
         await got(client.send_many(topic, [NewMessage(value=(1, b"x")), NewMessage(json=3)]))
         values: list[Any] = []
         while len(values) < 3:
-            messages = await got(client.receive(topic, max=3, wait_ms=5_000))
+            messages = await got(client.receive(topic, max=3, wait=timedelta(seconds=5)))
             values += [m.json() if m.body == b"3" else m.value() for m in messages]
         assert values == [ORDER, [1, b"x"], 3]
 
@@ -94,7 +95,7 @@ def test_decoding_says_what_is_wrong(tmp_path: Path) -> None:
     async def run() -> None:
         async with delaylog.open_async(tmp_path / "f") as queue:
             await queue.send("t", "no json")
-            (message,) = await queue.receive("t", wait_ms=5_000)
+            (message,) = await queue.receive("t", wait=timedelta(seconds=5))
             with pytest.raises(ValueError, match="Expecting value"):
                 message.value()
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import errno
 import pickle
 import socket
+from datetime import timedelta
 
 import pytest
 
-from delaylog.broker.calls.problems import Problem, problem_answer
+from delaylog.broker.calls.answers import Problem, problem_answer
 from delaylog.broker.testing.live_broker import LiveBroker
 from delaylog.client import (
     AnswerLate,
@@ -112,11 +113,11 @@ async def test_what_programs_catch(kind: type[AsyncClient], delaylog_broker: Liv
         assert type(refused.value) is BadRequest
     with socket.create_server(("127.0.0.1", 0)) as mute:
         url = f"http://127.0.0.1:{mute.getsockname()[1]}"
-        async with kind(url, timeout_s=0.2) as client:
+        async with kind(url, timeout=timedelta(seconds=0.2)) as client:
             with pytest.raises(TimeoutError) as late:
                 await client.topics()
             assert type(late.value) is AnswerLate
-    async with kind(url, timeout_s=0.2) as client:
+    async with kind(url, timeout=timedelta(seconds=0.2)) as client:
         with pytest.raises(ConnectionError) as away:
             await client.topics()
         assert type(away.value) is NotReachedInTime

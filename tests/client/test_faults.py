@@ -6,6 +6,7 @@ Servers made of aiohttp stand for brokers, where a fault has to come at a certai
 from __future__ import annotations
 
 import asyncio
+from datetime import timedelta
 from typing import Any
 
 import msgpack
@@ -86,7 +87,7 @@ async def test_repeats_inside_of_a_cluster_are_told(make: Any, topic: str) -> No
                 hooks.heard.clear()
                 faults.append("leader")
                 sending = await client.send_soon(topic, "x")
-                await asyncio.to_thread(sending.result, 20)
+                await asyncio.to_thread(sending.result, timedelta(seconds=20))
                 assert hooks.heard == [(topic, 1, "NotReady")]
 
 
@@ -101,7 +102,7 @@ async def test_a_send_whose_answer_was_lost_goes_to_no_other_shard(make: Any, to
 
     async with serving(handle) as url:
         other = url.replace("127.0.0.1", "localhost")
-        async with make(url, other, timeout_s=2) as client:
+        async with make(url, other, timeout=timedelta(seconds=2)) as client:
             with pytest.raises(AnswerLost):
                 await client.send_columns(topic, [b"x"])
     assert len(seen) > 1
@@ -179,7 +180,7 @@ async def test_acks_of_two_shards_of_which_one_is_gone(
         await client.send_columns(topic, [b"x"], shard=two_brokers[0])
         found: dict[str, Any] = {}
         while len(found) < 2:
-            for message in await client.receive(topic, max=1, wait_ms=1_000):
+            for message in await client.receive(topic, max=1, wait=timedelta(seconds=1)):
                 found.setdefault(message.shard, message)
         with pytest.raises(SettleFailed) as caught:
             await client.ack([found[url], found[two_brokers[0]]])
@@ -193,7 +194,7 @@ async def test_cancelling_a_receive_loses_nothing(two_brokers: Any, topic: str) 
     from delaylog.client import AsyncClient
 
     async with AsyncClient(*two_brokers) as client:
-        waiting = asyncio.ensure_future(client.receive(topic, max=9, wait_ms=5_000))
+        waiting = asyncio.ensure_future(client.receive(topic, max=9, wait=timedelta(seconds=5)))
         await asyncio.sleep(0.1)
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):

@@ -12,6 +12,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -56,7 +57,9 @@ def works(client: Client, topic: str, n: int = 20) -> None:
     for number in range(n, 2 * n):
         assert client.send(topic, f"{number}", id=f"{number}").id == f"{number}"
         assert client.get(topic, f"{number}").id == f"{number}"
-    assert [sending.result(20).id for sending in queued] == [f"{number}" for number in range(n)]
+    assert [sending.result(timedelta(seconds=20)).id for sending in queued] == [
+        f"{number}" for number in range(n)
+    ]
     seen = []
     for message in client.subscribe(topic):
         with message:
@@ -179,10 +182,10 @@ def test_a_child_harms_no_async_client_of_its_parents_loop(
 
     async def child(client: AsyncClient) -> None:
         with pytest.raises(RuntimeError, match=OTHER_LOOP):
-            await client.send(topic, "x", timeout_s=5)
+            await client.send(topic, "x", timeout=timedelta(seconds=5))
         with pytest.raises(RuntimeError, match=OTHER_LOOP):
             await client.receive(topic)
-        await client.close(within_s=5)
+        await client.close(within=timedelta(seconds=5))
 
     def in_a_loop(client: AsyncClient) -> None:
         asyncio._set_running_loop(None)
@@ -193,12 +196,14 @@ def test_a_child_harms_no_async_client_of_its_parents_loop(
             await client.send_many(topic, ["0", "1"])
             loop = client.subscribe(topic)
             first = await anext(loop)
-            waiting = asyncio.ensure_future(client.receive(f"{topic}-2", wait_ms=20_000))
+            waiting = asyncio.ensure_future(
+                client.receive(f"{topic}-2", wait=timedelta(seconds=20))
+            )
             queued = client.send_soon(topic, "2", id="2")
             await asyncio.sleep(0.1)
             assert status_of(forked(lambda: in_a_loop(client))) == 0
             assert (await queued).id == "2"
-            await client.send(f"{topic}-2", "x", timeout_s=5)
+            await client.send(f"{topic}-2", "x", timeout=timedelta(seconds=5))
             async with asyncio.timeout(5):
                 assert [message.text for message in await waiting] == ["x"]
             assert await first.ack() == "done"

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from delaylog.client import free_ports as module
-from delaylog.client.free_ports import free_port, free_ports
+from delaylog.client import child_broker
+from delaylog.client.child_broker import free_port, free_ports
 from tests.programs import run_program
 
 SYSTEM_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
@@ -53,7 +53,7 @@ def test_one_that_somebody_has_is_passed_over(
     monkeypatch: pytest.MonkeyPatch, kind: socket.SocketKind, host: str
 ) -> None:
     taken, other = free_ports(2)
-    monkeypatch.setattr(module, "_given", set())
+    monkeypatch.setattr(child_broker, "_given", set())
     choose(monkeypatch, taken, other)
     with socket.socket(socket.AF_INET, kind) as holder:
         holder.bind((host, taken))
@@ -64,7 +64,7 @@ def test_one_of_another_process_is_passed_over_until_that_ends(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Also of one with another folder for its temporary files."""
-    program = "from delaylog.client.free_ports import free_port; print(free_port(), flush=True);"
+    program = "from delaylog.client.child_broker import free_port; print(free_port(), flush=True);"
     with subprocess.Popen(
         [sys.executable, "-c", f"{program} input()"],
         stdin=subprocess.PIPE,
@@ -75,7 +75,7 @@ def test_one_of_another_process_is_passed_over_until_that_ends(
         assert owner.stdout is not None
         theirs = int(owner.stdout.readline())
         ours = free_port()
-        monkeypatch.setattr(module, "_given", set())
+        monkeypatch.setattr(child_broker, "_given", set())
         choose(monkeypatch, theirs, ours)
         assert free_port() == ours
         owner.communicate("\n")
@@ -85,7 +85,7 @@ def test_one_of_another_process_is_passed_over_until_that_ends(
 
 FORK = """
 import os, secrets
-from delaylog.client import free_ports as module
+from delaylog.client import child_broker as module
 ours = module.free_port()
 if os.fork():
     os.wait()
@@ -111,8 +111,8 @@ def test_they_come_from_below_the_systems_own(
     file = tmp_path / "range"
     if told is not None:
         file.write_text(told)
-    monkeypatch.setattr(module, "_RANGE_FILE", file)
-    assert module._candidates.__wrapped__() == range(10_000, end)
+    monkeypatch.setattr(child_broker, "_RANGE_FILE", file)
+    assert child_broker._candidates.__wrapped__() == range(10_000, end)
 
 
 def test_none_left_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ import gzip
 import json
 import time
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import aiohttp
@@ -41,7 +42,7 @@ async def error_of(
         return answer()
 
     async with serving(handle) as url:
-        client = kind(url, token="a-secret", retry_for_s=0.1)
+        client = kind(url, token="a-secret", retry_for=timedelta(seconds=0.1))
         began_s = time.monotonic()
         try:
             with pytest.raises(Exception) as caught:  # noqa: PT011
@@ -53,7 +54,7 @@ async def error_of(
 
 
 def send(client: Any) -> Any:
-    return client.send("t", "x", timeout_s=1)
+    return client.send("t", "x", timeout=timedelta(seconds=1))
 
 
 @pytest.mark.parametrize("status", [200, 400, 503])
@@ -61,7 +62,7 @@ async def test_json_without_an_end_of_depth(kind: Any, status: int) -> None:
     error = await error_of(
         kind,
         lambda: web.Response(body=DEEP, status=status, content_type="application/json"),
-        lambda client: client.get_topic("t", timeout_s=1),
+        lambda client: client.get_topic("t", timeout=timedelta(seconds=1)),
     )
     assert isinstance(error, AnswerLost if status == 200 else ApiError)
 
@@ -90,7 +91,9 @@ async def test_columns_that_do_not_add_up(kind: Any, members: dict[str, Any]) ->
 @pytest.mark.parametrize("body", ['{"topics": 7}', '{"topics": [{"topic": 1}], "cursor": [1]}'])
 async def test_members_of_other_types(kind: Any, body: str) -> None:
     error = await error_of(
-        kind, lambda: web.Response(text=body), lambda client: client.topics(timeout_s=1)
+        kind,
+        lambda: web.Response(text=body),
+        lambda client: client.topics(timeout=timedelta(seconds=1)),
     )
     assert isinstance(error, AnswerLost)
 
@@ -140,5 +143,5 @@ async def test_a_connection_that_breaks_while_a_request_is_sent(
     monkeypatch.setattr(aiohttp.ClientSession, "request", broken)
     async with AsyncClient("http://127.0.0.1:9") as client:
         with pytest.raises(AnswerLost) as caught:
-            await client.get_topic("t", timeout_s=1)
+            await client.get_topic("t", timeout=timedelta(seconds=1))
     assert str(caught.value).endswith(f": {says}")

@@ -7,6 +7,7 @@ import gc
 import pickle
 import warnings
 from collections.abc import Callable
+from datetime import timedelta
 
 import pytest
 
@@ -104,10 +105,10 @@ def test_failures_that_nobody_saw_count_when_the_loop_has_ended() -> None:
 
 def test_a_client_that_owes_nothing_goes_silently() -> None:
     async def closes() -> None:
-        client = AsyncClient(NOBODY, retry_for_s=0)
+        client = AsyncClient(NOBODY, retry_for=timedelta(0))
         client.send_soon("t", "x")
         with pytest.raises(SendFailed):
-            await client.close(within_s=0)
+            await client.close(within=timedelta(0))
 
     def drops() -> None:
         asyncio.run(closes())

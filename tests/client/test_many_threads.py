@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ def client(
 ) -> Iterator[Any]:
     made: dict[str, Callable[[], Any]] = {
         "client": lambda: Client(two_brokers[0]),
-        "lingering": lambda: Client(two_brokers[0], linger_ms=2),
+        "lingering": lambda: Client(two_brokers[0], linger=timedelta(milliseconds=2)),
         "few connections": lambda: Client(two_brokers[0], connections_max=2),
         "embedded": lambda: delaylog.open(tmp_path / "f", fsync="never"),
     }
@@ -60,7 +61,7 @@ def test_each_thread_gets_its_own_answers(client: Any, topic: str) -> None:
             sent = client.send(topic, name, id=name)
             assert (sent.id, sent.result) == (name, "created")
             assert client.get(topic, name).id == name
-            for message in client.receive(topic, max=2, wait_ms=20):
+            for message in client.receive(topic, max=2, wait=timedelta(milliseconds=20)):
                 assert message.text == message.id
                 assert message.ack() == "done"
                 acked.append(message.text)
@@ -92,9 +93,9 @@ def test_a_close_ends_the_calls_of_all_threads(client: Any, topic: str) -> None:
 
     acts: list[Callable[[], Any]] = [
         loop,
-        lambda: forever(lambda: client.receive(f"{topic}-none", wait_ms=30_000)),
+        lambda: forever(lambda: client.receive(f"{topic}-none", wait=timedelta(seconds=30))),
         lambda: forever(lambda: client.send(topic, "x")),
-        lambda: forever(lambda: client.send_soon(topic, "x").result(30)),
+        lambda: forever(lambda: client.send_soon(topic, "x").result(timedelta(seconds=30))),
         lambda: forever(lambda: client.ack(client.receive(topic, max=5))),
     ]
     began_s = time.monotonic()

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 
 from delaylog.client import Message, NotReached, Settled
 from delaylog.client.message import MessageBatch
-from delaylog.client.shards.settling import SettleFailed, joined, shares
-from delaylog.client.wire.bulk import ref_to_id
-from delaylog.client.wire.bulk_answers import BulkError, decode_received
+from delaylog.client.shards.settlements import SettleFailed, joined, shares
+from delaylog.client.wire.bulk import BulkError, decode_received, ref_to_id
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=6)
 TAG = st.text(

@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
+from datetime import timedelta
 from typing import Any
 
 import msgpack
@@ -16,8 +17,7 @@ from aiohttp import web
 
 from delaylog.client import AnswerLost, ApiError
 from delaylog.client.calls import control, messages, topics
-from delaylog.client.calls.call import BULK_FORM, Call
-from delaylog.client.calls.places import Places
+from delaylog.client.calls.call import BULK_FORM, Call, Places
 from delaylog.client.wire.bulk import BULK_TYPE
 from tests.client.either import PLAIN_CLIENTS
 from tests.client.scenes import serving
@@ -36,6 +36,8 @@ MESSAGE = {
     "headers": {"h": "v"},
 }
 RECEIVE = {"max": 3, "wait_ms": 10, "group": "g", "lease_ms": 100}
+MS = timedelta(milliseconds=1)
+WISHES: dict[str, Any] = {"max": 3, "group": "g", "wait": 10 * MS, "lease": 100 * MS}
 ONE = {"receipts": ["r"]}
 
 
@@ -51,10 +53,10 @@ def plain(request: pytest.FixtureRequest) -> Any:
         (messages.send(P, "t", "é", deliver_at_ms=7), "POST /messages", {"deliver_at_ms": 7}),
         (messages.send(P, "t", b"\xff"), "POST /messages", {"body_base64": "/w=="}),
         (messages.receive(P, "t"), "POST /receive", {"max": 1, "wait_ms": 0}),
-        (messages.receive(P, "t", **RECEIVE), "POST /receive", RECEIVE),
+        (messages.receive(P, "t", **WISHES), "POST /receive", RECEIVE),
         (messages.receive_columns(P, "t", max=2), "POST /receive", {"max": 2, "wait_ms": 0}),
         (
-            messages.ack_and_receive(P, "t", ["r"], max=2, wait_ms=5),
+            messages.ack_and_receive(P, "t", ["r"], max=2, wait=timedelta(milliseconds=5)),
             "POST /ack_and_receive",
             {**ONE, "max": 2, "wait_ms": 5},
         ),
@@ -65,7 +67,7 @@ def plain(request: pytest.FixtureRequest) -> Any:
         (control.get(P, "t", "a/b %é"), "GET /messages/a%2Fb%20%25%C3%A9", None),
         (control.cancel(P, "t", "..", force=True), "DELETE /messages/%2E%2E?force=true", None),
         (
-            control.reschedule(P, "t", "a", delay_ms=0, priority=3),
+            control.reschedule(P, "t", "a", delay=timedelta(0), priority=3),
             "PATCH /messages/a",
             {"delay_ms": 0, "priority": 3},
         ),
@@ -185,6 +187,18 @@ async def test_a_request_has_the_namespace_the_token_and_the_key(plain: Any) -> 
     assert bulk["Content-Type"] == bulk["Accept"] == BULK_TYPE
 
 
+async def test_an_empty_key_goes_to_the_broker_which_refuses_it(plain: Any) -> None:
+    """A send without a key would not be repeated, nor recognised as a repeat."""
+    script = Script({"id": "~1", "deliver_at_ms": 7, "result": "created"})
+
+    async def scene(client: Any) -> None:
+        await client.send("t", "x", idempotency_key="")
+
+    await play(plain, script, scene)
+    ((_, _, headers),) = script.seen
+    assert headers["Idempotency-Key"] == ""
+
+
 async def test_a_problem_document_becomes_an_api_error(plain: Any) -> None:
     problem = {"status": 409, "code": "too_late", "detail": "it is leased", "state": "leased"}
     script = Script(problem, status=409, **{"Retry-After": "2"})
@@ -245,7 +259,7 @@ async def test_closing_ends_waiting_calls(plain: Any) -> None:
 
     async with serving(hang) as url:
         client = plain(url)
-        call = asyncio.ensure_future(client.receive("t", wait_ms=30_000))
+        call = asyncio.ensure_future(client.receive("t", wait=timedelta(seconds=30)))
         await asked.wait()
         await client.close()
         with pytest.raises(AnswerLost):

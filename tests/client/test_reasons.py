@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from delaylog.client import Reject, Retry
-from delaylog.client.outcomes import reason_of
-from delaylog.client.wire.process_name import process_name
+from delaylog.client.handlers import reason_of
+from delaylog.client.shards.receives import process_name
 from tests.client.any_queue import Queue, got, on_a_queue
 
 
@@ -36,10 +37,10 @@ async def dead(queue: Queue) -> list[tuple[str | None, str | None]]:
 async def test_all_is_a_state_of_a_list(queue: Queue) -> None:
     """As of the command; dead letters are selected by other filters."""
     await queue.call("send", "x", id="a")
-    await queue.call("send", "x", id="b", delay_ms=60_000)
+    await queue.call("send", "x", id="b", delay=timedelta(minutes=1))
     assert await ids_of(queue.client.browse(queue.topic, state="all")) == ["a", "b"]
     assert await ids_of(queue.client.browse(queue.topic, state="waiting")) == ["b"]
-    with pytest.raises(TypeError, match="no filter 'cause'"):
+    with pytest.raises(TypeError, match="a list has no argument 'cause'; it has timeout, due_from"):
         await ids_of(queue.client.browse(queue.topic, cause="nack"))
 
 
@@ -74,7 +75,41 @@ def test_the_reason_of_an_exception() -> None:
     assert reason_of(ValueError("no")) == "ValueError: no"
     assert reason_of(Reject("gone")) == "gone"
     assert reason_of(Reject()) is None
-    assert reason_of(Retry(delay_ms=5)) is None
+    assert reason_of(Retry(delay=timedelta(milliseconds=5))) is None
     long = reason_of(Reject("é" * 1_000))
     assert long == "é" * 512
     assert reason_of(Reject("a\udc80b")) == "a?b"
+    assert reason_of(Reject(ValueError("no number"))) == "no number"
+
+
+class Mute(Exception):
+    """An exception whose text cannot be told."""
+
+    def __str__(self) -> str:
+        raise AttributeError("code")
+
+
+class Bare(Reject):
+    """A rejection that says no reason."""
+
+    def __init__(self) -> None:
+        pass
+
+
+def test_the_reason_of_an_exception_that_has_no_text() -> None:
+    """It must not raise: the message would never be settled."""
+    assert reason_of(Mute()) == "Mute: Mute"
+    assert reason_of(Reject(Mute())) == "Mute"
+    assert reason_of(Bare()) is None
+    number = Reject("x")
+    number.reason = 5  # type: ignore[assignment]
+    assert reason_of(number) == "5"
+
+
+@on_a_queue
+async def test_a_block_rejects_with_an_exception(queue: Queue) -> None:
+    def fail(_: Any) -> None:
+        raise Reject(ValueError("no number"))
+
+    await queue.block(await queue.take(), fail)
+    assert await dead(queue) == [("rejected", "no number")]

@@ -14,6 +14,7 @@ import ssl
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -30,7 +31,7 @@ from delaylog.client import (
     NotReady,
     PlainClient,
 )
-from delaylog.client.free_ports import free_port
+from delaylog.client.child_broker import free_port
 from tests.client.certificates import make_certificates
 from tests.client.either import PLAIN_CLIENTS, ThreadedClient, ThreadedPlainClient
 from tests.client.every_call import CALLS, OF_ONE_BROKER
@@ -54,7 +55,8 @@ def test_the_examples_are_all_calls() -> None:
     plain = names(PlainClient) - NO_CALLS
     assert OF_ONE_BROKER.keys() <= plain <= OF_ONE_BROKER.keys() | CALLS.keys() | {"dead"}
     others = OF_MESSAGES | OTHER_WAYS | OF_WORKERS | PARTS
-    assert names(Client) | names(AsyncClient) == CALLS.keys() | others
+    found = names(Client) | names(AsyncClient)
+    assert found == CALLS.keys() | others, "tests/client/every_call.py has an example of each call"
 
 
 async def refuse(_: web.Request) -> web.Response:
@@ -82,7 +84,7 @@ async def returning(
         await runner.cleanup()
 
 
-@pytest.mark.parametrize("limit", [{}, {"timeout_s": 20}])
+@pytest.mark.parametrize("limit", [{}, {"timeout": timedelta(seconds=20)}])
 async def test_every_call_waits_for_a_broker_that_is_away(make: Any, limit: dict[str, Any]) -> None:
     async def reaches(call: Any) -> None:
         with pytest.raises(BadRequest):
@@ -129,17 +131,17 @@ async def test_a_settlement_waits_for_the_broker(make: Any) -> None:
 
 @pytest.mark.parametrize("name", ["cancel", "reschedule", "get", "receive", "stats", "put_topic"])
 async def test_a_call_that_is_not_done_within_its_limit_says_so(make: Any, name: str) -> None:
-    async with make(await deaf_url(), timeout_s=30) as client:
+    async with make(await deaf_url(), timeout=timedelta(seconds=30)) as client:
         began_s = time.monotonic()
         with pytest.raises(NotReachedInTime, match=r"refused.*for 1 s\): nothing was done"):
-            await CALLS[name](client, {"timeout_s": 1})
+            await CALLS[name](client, {"timeout": timedelta(seconds=1)})
         assert 0.8 < time.monotonic() - began_s < 5
 
 
 @pytest.mark.parametrize("kind", PLAIN_CLIENTS)
 async def test_a_client_says_how_long_it_waits_for_a_connection(kind: Any) -> None:
     """As the command line, which repeats for a few seconds of its minute."""
-    async with kind(await deaf_url(), reconnect_s=0.3) as client:
+    async with kind(await deaf_url(), reconnect=timedelta(seconds=0.3)) as client:
         began_s = time.monotonic()
         with pytest.raises(NotReached, match="refused"):
             await client.stats("t")

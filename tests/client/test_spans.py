@@ -1,4 +1,4 @@
-"""Durations and times as timedelta and datetime, in each call that takes a number of them."""
+"""Durations as timedelta and times as datetime, in each call that takes them."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 from delaylog.client import AsyncClient, Backoff, Client, TopicSettings
 from delaylog.client.keywords import SettingsSpans
 from delaylog.client.options import split_options
+from delaylog.client.sending.outbox import LAST_ANSWER_S
 from delaylog.client.wire.bulk import encode_send, or_now
 from tests.client.any_queue import Queue, got, on_a_queue
 
@@ -40,9 +41,19 @@ async def test_a_list_between_two_times(queue: Queue) -> None:
 async def test_settings_of_a_topic(queue: Queue) -> None:
     settings = TopicSettings(lease=SECOND, ttl=DAY, max_retry=2)
     made = (await queue.call("put_topic", settings)).settings
-    assert (made.lease_ms, made.ttl_ms, made.max_retry) == (1_000, 86_400_000, 2)
+    assert (made.lease, made.ttl, made.max_retry) == (SECOND, DAY, 2)
     changed = (await queue.call("update_topic", lease=DAY / 4, ttl=None)).settings
-    assert (changed.lease_ms, changed.ttl_ms, changed.max_retry) == (21_600_000, -1, 2)
+    assert (changed.lease, changed.ttl, changed.max_retry) == (DAY / 4, timedelta.max, 2)
+    assert (await queue.call("put_topic", replace(changed, max_retry=3))).settings.lease == DAY / 4
+
+
+@on_a_queue
+async def test_a_message_may_live_longer_than_its_topic_says(queue: Queue) -> None:
+    await queue.call("put_topic", {"ttl_ms": 1})
+    await queue.call("send", "x", id="a", delay=DAY, ttl=timedelta.max)
+    await queue.call("send", "x", id="b", delay=DAY)
+    a, b = await listed(queue)
+    assert (a.expires_at_ms, b.expires_at_ms) == (None, b.deliver_at_ms + 1)
 
 
 @on_a_queue
@@ -57,17 +68,17 @@ async def test_columns_of_times(queue: Queue) -> None:
 async def test_a_stop_takes_them_too(queue: Queue) -> None:
     """Without a running worker it does nothing, but checks what it gets."""
     await got(queue.client.stop(grace=SECOND))
-    with pytest.raises(ValueError, match="give grace or grace_s, not both"):
-        await got(queue.client.stop(grace=SECOND, grace_s=1))
+    with pytest.raises(TypeError, match="grace is a timedelta, not int; 1 seconds are timedelta"):
+        await got(queue.client.stop(grace=1))
 
 
 def test_the_durations_of_settings_are_those_that_end_in_ms() -> None:
     spans = dict.fromkeys(SettingsSpans.__annotations__, SECOND)
     settings = TopicSettings(**spans)  # type: ignore[arg-type]
     assert settings.members() == {f"{name}_ms": 1_000 for name in spans}
-    assert replace(settings, max_retry=1).lease_ms == 1_000
-    with pytest.raises(ValueError, match="give ttl or ttl_ms, not both"):
-        TopicSettings(ttl=SECOND, ttl_ms=5)
+    assert TopicSettings.of(settings.members()) == settings
+    with pytest.raises(TypeError, match="ttl is a timedelta, not int"):
+        TopicSettings(ttl=5)  # type: ignore[arg-type]
 
 
 def test_columns_as_numbers_and_as_times_are_one_body() -> None:
@@ -83,31 +94,31 @@ def test_columns_as_numbers_and_as_times_are_one_body() -> None:
 
 
 def test_a_backoff() -> None:
-    assert Backoff(first=SECOND / 2, max=DAY) == Backoff(first_ms=500, max_ms=86_400_000)
-    with pytest.raises(TypeError, match="max is a timedelta, not int; milliseconds are max_ms"):
+    assert Backoff(SECOND / 2, DAY).delay_ms(2, 0.0) == 1_000
+    with pytest.raises(TypeError, match="max is a timedelta, not int; 5 seconds are"):
         Backoff(max=5)  # type: ignore[arg-type]
 
 
 def test_the_options_of_a_client() -> None:
     limits, _ = split_options({"linger": SECOND, "retry_for": DAY / 1_440})
-    assert (limits.linger_ms, limits.retry_for_s) == (1_000, 60)
-    with pytest.raises(ValueError, match="give retry_for or retry_for_s, not both"):
-        Client(retry_for=SECOND, retry_for_s=1)
+    assert (limits.linger, limits.close_for_s) == (SECOND, 60 + LAST_ANSWER_S)
+    with pytest.raises(TypeError, match="no argument 'retry_for_s': write retry_for=timedelta"):
+        Client(retry_for_s=1)  # type: ignore[call-arg]
 
 
 async def test_a_close_and_a_transaction_of_a_client() -> None:
     client = AsyncClient()
     with pytest.raises(TypeError, match="ttl is a timedelta, not int"):
         client.transaction(ttl=5)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="give within or within_s, not both"):
-        await client.close(within=SECOND, within_s=1)
+    with pytest.raises(TypeError, match="within is a timedelta, not float"):
+        await client.close(within=0.5)  # type: ignore[arg-type]
     await client.close(within=SECOND)
 
 
 async def test_settling_by_ids(make: Any, two_brokers: Any, topic: str) -> None:
     async with make(two_brokers[0]) as client:
         await client.send(topic, "x", id="own")
-        assert len(await client.receive(topic, wait_ms=5_000)) == 1
+        assert len(await client.receive(topic, wait=timedelta(seconds=5))) == 1
         assert await client.settle_ids(topic, "nack", ["own"], delay=DAY) == ["done"]
         seen = await client.get(topic, "own")
         assert (seen.state, seen.deliver_at_ms > seen.sent_at_ms + 80_000_000) == ("waiting", True)

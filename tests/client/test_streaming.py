@@ -7,6 +7,7 @@ import time
 import urllib.request
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from typing import Any
 
 import aiohttp
@@ -14,7 +15,7 @@ import pytest
 from aiohttp import web
 
 from delaylog.client import AsyncClient, ClientError, Settled
-from delaylog.client._async import streaming
+from delaylog.client._async import streams
 from tests.client.scenes import answer_of_receive, bulk, serving
 
 
@@ -129,7 +130,7 @@ async def test_a_lease_that_has_ended_is_told(two_brokers: tuple[str, str], topi
     async with AsyncClient(two_brokers[0]) as client:
         await client.put_topic(topic, {"backoff": {"first_ms": 60_000}})
         await client.send(topic, "x")
-        async for message in client.subscribe(topic, lease_ms=150):
+        async for message in client.subscribe(topic, lease=timedelta(milliseconds=150)):
             await asyncio.sleep(0.5)
             assert await message.ack() is Settled.GONE
             assert message.lease_lost
@@ -146,7 +147,7 @@ async def test_streams_that_are_cut(two_brokers: tuple[str, str], topic: str, cu
         done: set[str] = set()
         again: list[str] = []
         async with asyncio.timeout(60), AsyncClient(url) as client:
-            async for message in client.subscribe(topic, lease_ms=1_500):
+            async for message in client.subscribe(topic, lease=timedelta(milliseconds=1_500)):
                 if message.text in done:
                     again.append(message.text)
                 await asyncio.sleep(0.003)
@@ -249,7 +250,7 @@ async def test_a_stream_of_nonsense_is_left(
     topic: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A frame that cannot be read ends the stream, and polls go on."""
-    monkeypatch.setattr(streaming, "AGAIN_WAIT_MS", 1)
+    monkeypatch.setattr(streams, "AGAIN_WAIT", timedelta(milliseconds=1))
 
     async def handle(request: web.Request) -> web.StreamResponse:
         if request.path.endswith("/stream"):

@@ -6,12 +6,13 @@ import asyncio
 import inspect
 import logging
 import time
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from delaylog.client import AsyncClient, Client, NotFound, NotReached
-from delaylog.client._async.subscribing import AsyncSubscribing
+from delaylog.client._async.subscriptions import AsyncSubscribing
 from tests.client.any_queue import Queue, got, looped, on_a_queue
 
 
@@ -49,7 +50,7 @@ async def test_messages_keep_their_leases_while_others_are_handled(queue: Queue)
             time.sleep(2.1)
         return message.ack()
 
-    seen = await looped(queue, 3, handle, lease_ms=4_000)
+    seen = await looped(queue, 3, handle, lease=timedelta(seconds=4))
     assert [(message.text, message.attempts) for message in seen] == [
         (text, 1) for text in ("a", "b", "c")
     ]
@@ -66,7 +67,7 @@ async def test_a_message_whose_lease_has_ended_is_not_yielded(queue: Queue) -> N
             time.sleep(1.6)
         return message.ack()
 
-    seen = await looped(queue, 2, handle, lease_ms=1_000)
+    seen = await looped(queue, 2, handle, lease=timedelta(seconds=1))
     assert seen[0].text == "a"
     assert seen[1].attempts == 2
 
@@ -161,5 +162,5 @@ async def test_each_further_attempt_counts_too(queue: Queue) -> None:
     await queue.call("put_topic", {"backoff": {"first_ms": 0}})
     await queue.call("send", "a")
     for number in (1, 2, 3):
-        (message,) = await looped(queue, 1, lease_ms=1_000)
+        (message,) = await looped(queue, 1, lease=timedelta(seconds=1))
         assert message.attempts == number

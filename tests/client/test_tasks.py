@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from delaylog.client import AsyncClient, Backoff, Client, Reject, current_message
-from delaylog.client.workers.task_calls import TaskCall
+from delaylog.client.workers.tasks import TaskCall
 from tests.client.any_queue import Queue, got, on_a_queue
 from tests.waiting import until
 
@@ -58,7 +58,7 @@ async def test_a_call_is_sent_and_made_by_a_worker(queue: Queue) -> None:
     def add(first: int, second: int = 2, *, note: str = "") -> None:
         called.append((first, second, note, current_message().attempts))
 
-    task = queue.client.task(queue.topic, wait_ms=500)(of_kind(queue, add))
+    task = queue.client.task(queue.topic, wait=timedelta(milliseconds=500))(of_kind(queue, add))
     assert task.__name__ == "add"
     await got(task.send(1))
     await got(task.send_in(timedelta(milliseconds=50), 3, note="in"))
@@ -78,7 +78,7 @@ async def test_tasks_of_a_topic_are_told_apart_by_their_names(queue: Queue) -> N
     def two(text: str) -> None:
         called.append(f"two {text}")
 
-    first = queue.client.task(queue.topic, wait_ms=500)(of_kind(queue, one))
+    first = queue.client.task(queue.topic, wait=timedelta(milliseconds=500))(of_kind(queue, one))
     second = queue.client.task(queue.topic, name="other")(of_kind(queue, two))
     await got(first.send("a"))
     await got(second.send("b"))
@@ -100,7 +100,12 @@ async def test_a_call_has_the_fields_and_retries_of_its_task(queue: Queue) -> No
         tried.append(current_message().attempts)
         raise RuntimeError("boom")
 
-    make = queue.client.task(queue.topic, retries=1, backoff=Backoff(first_ms=0), wait_ms=500)
+    make = queue.client.task(
+        queue.topic,
+        retries=1,
+        backoff=Backoff(first=timedelta(0)),
+        wait=timedelta(milliseconds=500),
+    )
     task = make(of_kind(queue, fail))
     sent = await got(task.having(id="mine", tags=["x"]).having(key="k").send())
     info = await queue.call("get", sent.id)
@@ -116,7 +121,7 @@ async def test_what_is_no_call_is_dead_and_an_unknown_task_is_tried_again(queue:
     def known() -> None:
         """Nothing."""
 
-    queue.client.task(queue.topic, wait_ms=500)(of_kind(queue, known))
+    queue.client.task(queue.topic, wait=timedelta(milliseconds=500))(of_kind(queue, known))
     await queue.call("send", "text", id="text")
     await queue.call("send", TaskCall("newer", (), {}).body, id="newer", max_retry=3)
     await got(queue.client.start())

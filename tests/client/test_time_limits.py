@@ -25,13 +25,14 @@ from delaylog.client import (
     SendFailed,
 )
 from delaylog.client.sending.lane import RETRY_FOR_S_MAX
-from delaylog.client.wire.exchanging import TIMEOUT_S, Times
+from delaylog.client.wire.exchange import TIMEOUT_S, Times
 from tests.client.any_queue import Queue, got, on_a_queue
 from tests.client.either import ThreadedClient
 from tests.client.every_call import CALLS, OF_ONE_BROKER
 from tests.client.scenes import answer_of_receive, serving
 
 SHORT_S = 1.0
+SHORT = timedelta(seconds=SHORT_S)
 SLACK_S = 10.0
 """This machine may be busy: far less than what a call without a time limit would take."""
 AWAY = "http://127.0.0.1:9"
@@ -63,10 +64,8 @@ def test_ten_seconds_is_the_limit_of_calls_that_give_none() -> None:
         assert patient._timeout_s == RETRY_FOR_S_MAX
 
 
-@pytest.mark.parametrize("limit", [{"timeout_s": SHORT_S}, {"timeout": timedelta(seconds=SHORT_S)}])
-async def test_a_send_to_a_broker_that_is_away_says_that_nothing_is_there(
-    make: Any, limit: dict[str, Any]
-) -> None:
+async def test_a_send_to_a_broker_that_is_away_says_that_nothing_is_there(make: Any) -> None:
+    limit = {"timeout": SHORT}
     async with make(AWAY) as client:
         says = rf"time limit {SHORT_S:g} s\): nothing was sent"
         with ends_in_time(NotReachedInTime, says):
@@ -86,43 +85,55 @@ async def test_a_send_to_a_broker_that_hangs_says_that_it_may_be_there(
 ) -> None:
     async with make(mute) as client:
         with ends_in_time(AnswerLate, rf"time limit {SHORT_S:g} s\): the message may exist"):
-            await client.send("t", "x", timeout_s=SHORT_S)
+            await client.send("t", "x", timeout=SHORT)
         with ends_in_time(AnswerLate, "may exist"):
-            await client.send_columns("t", ["x"], timeout_s=SHORT_S)
-    async with make(mute, linger_ms=1) as client:
+            await client.send_columns("t", ["x"], timeout=SHORT)
+    async with make(mute, linger=timedelta(milliseconds=1)) as client:
         with ends_in_time(AnswerLate, "may exist"):
-            await client.send("t", "x", timeout_s=SHORT_S)
+            await client.send("t", "x", timeout=SHORT)
 
 
 def test_a_thread_that_hangs_in_another_request_does_not_hold_a_send_up(mute: str) -> None:
-    with Client(mute, linger_ms=1, timeout_s=20, retry_for_s=0.1) as client:
+    with Client(
+        mute,
+        linger=timedelta(milliseconds=1),
+        timeout=timedelta(seconds=20),
+        retry_for=timedelta(seconds=0.1),
+    ) as client:
         client.send_soon("other", "x")
         time.sleep(0.2)
         with ends_in_time(AnswerLate, "may exist, and may still be sent"):
-            client.send("t", "x", timeout_s=SHORT_S)
+            client.send("t", "x", timeout=SHORT)
         client._links[0].transport.close()
         with pytest.raises(SendFailed):
             client.close()
 
 
 async def test_sends_that_wait_for_room_have_a_time_limit_too(mute: str) -> None:
-    client = AsyncClient(mute, batch_max=1, pending_max=1, retry_for_s=0)
+    client = AsyncClient(mute, batch_max=1, pending_max=1, retry_for=timedelta(0))
     client.send_soon("t", "x")
     with ends_in_time(NotReachedInTime, r"1 messages .* wait .* nothing was sent"):
-        await client.send("t", "y", timeout_s=SHORT_S)
+        await client.send("t", "y", timeout=SHORT)
     with pytest.raises(SendFailed) as failed:
-        await client.send_many("t", ["y", "z"], timeout_s=SHORT_S)
+        await client.send_many("t", ["y", "z"], timeout=SHORT)
     assert [type(each) for each in failed.value.outcomes] == [NotReachedInTime] * 2
     with pytest.raises(SendFailed, match="1 messages"):
-        await client.close(within_s=0)
+        await client.close(within=timedelta(0))
 
     def threads() -> None:
-        client = Client(mute, batch_max=1, pending_max=1, retry_for_s=0, linger_ms=1, timeout_s=30)
+        client = Client(
+            mute,
+            batch_max=1,
+            pending_max=1,
+            retry_for=timedelta(0),
+            linger=timedelta(milliseconds=1),
+            timeout=timedelta(seconds=30),
+        )
         client.send_soon("t", "x")
         with ends_in_time(NotReachedInTime, r"1 messages .* wait .* nothing was sent"):
-            client.send("t", "y", timeout_s=SHORT_S)
+            client.send("t", "y", timeout=SHORT)
         with pytest.raises(SendFailed, match="1 messages"):
-            client.close(within_s=0)
+            client.close(within=timedelta(0))
 
     await asyncio.to_thread(threads)
 
@@ -138,7 +149,10 @@ async def test_sends_with_equal_limits_share_requests(two_brokers: tuple[str, st
 
         client._senders[0]._post = counted
         sent = await asyncio.gather(
-            *(client.send("shared", f"{n}", timeout_s=20 + n % 2) for n in range(400))
+            *(
+                client.send("shared", f"{n}", timeout=timedelta(seconds=20 + n % 2))
+                for n in range(400)
+            )
         )
         assert len({each.id for each in sent}) == 400
         assert len(posts) <= 4
@@ -150,7 +164,7 @@ async def test_every_call_takes_a_time_limit(mute: str) -> None:
     A call that has no connection after three quarters of its limit ends as not reached. A machine
     that stands still for a moment must not look like that, so the limit is longer than elsewhere.
     """
-    limit = {"timeout_s": 4 * SHORT_S}
+    limit = {"timeout": 4 * SHORT}
 
     async def late(call: Any) -> None:
         with ends_in_time(AnswerLate):
@@ -161,7 +175,7 @@ async def test_every_call_takes_a_time_limit(mute: str) -> None:
             async for _ in messages:
                 pass
 
-    async with AsyncClient(mute, timeout_s=60) as client:
+    async with AsyncClient(mute, timeout=timedelta(minutes=1)) as client:
         calls = [late(call(client, limit)) for call in CALLS.values()]
         calls += [late(call(client.broker(), limit)) for call in OF_ONE_BROKER.values()]
         calls += [listed(client.browse("t", **limit)), listed(client.dead("t", **limit))]
@@ -176,17 +190,17 @@ async def test_so_do_messages(make: Any, name: str) -> None:
             await asyncio.sleep(3)
         return answer_of_receive(1)
 
-    own = {"lease_ms": 5} if name == "extend" else {}
-    async with serving(handle) as url, make(url, timeout_s=60) as client:
+    own = {"lease": timedelta(minutes=5)} if name == "extend" else {}
+    async with serving(handle) as url, make(url, timeout=timedelta(minutes=1)) as client:
         (message,) = await client.receive("t")
         with ends_in_time(AnswerLate):
-            await getattr(client, name)(message, **own, timeout_s=SHORT_S)
+            await getattr(client, name)(message, **own, timeout=SHORT)
         with ends_in_time(AnswerLate):
             method = getattr(message, name)
             if make is ThreadedClient:
-                await asyncio.to_thread(method, **own, timeout_s=SHORT_S)
+                await asyncio.to_thread(method, **own, timeout=SHORT)
             else:
-                await method(**own, timeout_s=SHORT_S)
+                await method(**own, timeout=SHORT)
         assert not message.settled
 
 
@@ -197,9 +211,10 @@ async def test_the_limit_of_a_receive_is_in_addition_to_its_wait(make: Any) -> N
         return answer_of_receive(1)
 
     async with serving(handle) as url, make(url) as client:
-        assert len(await client.receive("t", wait_ms=20_000, timeout_s=0.2)) == 1
+        short = timedelta(seconds=0.2)
+        assert len(await client.receive("t", wait=timedelta(seconds=20), timeout=short)) == 1
         with ends_in_time(AnswerLate):
-            await client.receive("t", timeout_s=0.2)
+            await client.receive("t", timeout=short)
 
 
 @on_a_queue
@@ -208,25 +223,24 @@ async def test_embedded_brokers_take_them_too(queue: Queue) -> None:
     await queue.call("send", "x", id="a", **limit)
     await queue.call("send_many", ["y"], **limit)
     await queue.call("send_columns", ["z"], **limit)
-    await got(queue.client.flush(timeout_s=30))
+    await got(queue.client.flush(timeout=timedelta(seconds=30)))
     found = []
     while len(found) < 3:
-        found += await queue.call("receive", max=3, wait_ms=5_000, **limit)
-    await got(found[0].extend(lease_ms=60_000, **limit))
+        found += await queue.call("receive", max=3, wait=timedelta(seconds=5), **limit)
+    await got(found[0].extend(lease=timedelta(minutes=1), **limit))
     await got(queue.client.ack(found, **limit))
-    assert (await queue.call("stats", timeout_s=30)).counts.acked == 3
-    assert (await queue.call("get", "a", timeout_s=30)).state == "acked"
+    assert (await queue.call("stats", timeout=timedelta(seconds=30))).counts.acked == 3
+    assert (await queue.call("get", "a", timeout=timedelta(seconds=30))).state == "acked"
 
 
 @on_a_queue
 async def test_a_wrong_time_limit_is_refused(queue: Queue) -> None:
     message = await queue.take()
     for wrong, kind, says in (
-        ({"timeout_s": 0}, ValueError, "timeout_s lies above 0 s and up to 86400 s, not 0 s"),
-        ({"timeout_s": -1}, ValueError, "timeout_s is not negative"),
-        ({"timeout_s": "1"}, TypeError, "timeout_s is a number of seconds, not str"),
-        ({"timeout": 5}, TypeError, "timeout is a timedelta, not int; seconds are timeout_s"),
-        ({"timeout": timedelta(1), "timeout_s": 1}, ValueError, "give timeout or timeout_s"),
+        ({"timeout": timedelta(0)}, ValueError, "timeout lies above 0 s and up to 86400 s, not 0"),
+        ({"timeout": timedelta(-1)}, ValueError, "timeout lies above 0 s"),
+        ({"timeout": 5}, TypeError, "timeout is a timedelta, not int; 5 seconds are timedelta"),
+        ({"timeout_s": 5}, TypeError, "no argument 'timeout_s': write timeout=timedelta"),
         ({"timeout": timedelta(days=2)}, ValueError, "up to 86400 s, not 172800 s"),
     ):
         for name, given in (("send", ["x"]), ("receive", []), ("stats", []), ("get", ["a"])):
@@ -246,4 +260,4 @@ async def test_a_wrong_time_limit_is_refused(queue: Queue) -> None:
 async def test_a_send_takes_no_longer_than_brokers_remember(make: Any) -> None:
     async with make(AWAY) as client:
         with pytest.raises(ValueError, match="the time limit of a send is at most 500 s"):
-            await client.send("t", "x", timeout_s=501)
+            await client.send("t", "x", timeout=timedelta(seconds=501))

@@ -25,8 +25,8 @@ async def test_a_timer_fires_once_with_its_content(queue: Queue) -> None:
     sent = await got(timer.set(HOUR, json={"n": 1}))
     assert sent.deliver_at_ms == pytest.approx(due_ms, abs=60_000)
     assert await got(timer.state()) == "pending"
-    assert (await got(timer.set(delay_ms=0, json={"n": 2}))).result == "replaced"
-    (message,) = await queue.call("receive", wait_ms=5_000)
+    assert (await got(timer.set(delay=timedelta(0), json={"n": 2}))).result == "replaced"
+    (message,) = await queue.call("receive", wait=timedelta(seconds=5))
     assert (message.id, message.json()) == ("a", {"n": 2})
     assert await got(timer.state()) == "fired"
     await got(message.ack())
@@ -43,15 +43,15 @@ async def test_a_timer_is_moved_fired_and_cancelled(queue: Queue) -> None:
     assert await got(timer.move(HOUR)) == "unset"
     await got(timer.set(timedelta(milliseconds=1_500)))
     assert await got(timer.move(at=datetime.now(UTC) + HOUR)) == "pending"
-    assert await queue.call("receive", wait_ms=2_000) == []
+    assert await queue.call("receive", wait=timedelta(seconds=2)) == []
     assert await got(timer.fire()) == "pending"
     assert await got(timer.cancel()) == "cancelled"
     for call in (timer.state, timer.cancel, timer.fire):
         assert await got(call()) == "cancelled"
     assert await got(timer.move(HOUR)) == "cancelled"
-    assert await queue.call("receive", wait_ms=50) == []
-    await got(timer.set(delay_ms=0, body="again"))
-    (message,) = await queue.call("receive", wait_ms=5_000)
+    assert await queue.call("receive", wait=timedelta(milliseconds=50)) == []
+    await got(timer.set(delay=timedelta(0), body="again"))
+    (message,) = await queue.call("receive", wait=timedelta(seconds=5))
     assert message.text == "again"
 
 
@@ -60,9 +60,9 @@ async def test_a_timer_whose_handler_has_begun_has_fired(queue: Queue) -> None:
     """Also while it waits for its next attempt, since the first one may have done its work."""
     timer = queue.client.timer("a", topic=queue.topic)
     await got(timer.set(timedelta(0)))
-    (message,) = await queue.call("receive", wait_ms=5_000)
+    (message,) = await queue.call("receive", wait=timedelta(seconds=5))
     assert await got(timer.cancel()) == "fired"
-    await got(message.nack(delay_ms=3_600_000))
+    await got(message.nack(delay=timedelta(hours=1)))
     retry = await queue.call("get", "a")
     assert retry.state == "waiting"
     assert await got(timer.state()) == "fired"
@@ -75,7 +75,7 @@ async def test_a_timer_whose_handler_has_begun_has_fired(queue: Queue) -> None:
 async def test_a_message_that_was_returned_untried_can_be_cancelled(queue: Queue) -> None:
     timer = queue.client.timer("a", topic=queue.topic)
     await got(timer.set(timedelta(0)))
-    (message,) = await queue.call("receive", wait_ms=5_000, begin=0)
+    (message,) = await queue.call("receive", wait=timedelta(seconds=5), begin=0)
     await got(message.release())
     assert await got(timer.cancel()) == "cancelled"
 
@@ -86,7 +86,7 @@ async def test_an_expired_timer_has_not_fired(queue: Queue) -> None:
     timer = queue.client.timer("a", topic=queue.topic)
     await got(timer.set(timedelta(0)))
     await sleep(0.05)
-    assert await queue.call("receive", wait_ms=100) == []
+    assert await queue.call("receive", wait=timedelta(milliseconds=100)) == []
     assert await got(timer.state()) == "expired"
     assert await got(timer.cancel()) == "expired"
 
@@ -103,7 +103,9 @@ async def test_who_cancels_and_who_handles_agree(queue: Queue) -> None:
         handled.append(message.id)
 
     in_loop = hasattr(queue.client, "__aenter__")
-    queue.client.consumer(queue.topic, wait_ms=200)(handle_soon if in_loop else handle)
+    queue.client.consumer(queue.topic, wait=timedelta(milliseconds=200))(
+        handle_soon if in_loop else handle
+    )
     chance = random.Random(25)
     timers = [queue.client.timer(f"k{n}", topic=queue.topic) for n in range(60)]
     for timer in timers:
@@ -135,7 +137,7 @@ def test_a_timer_has_a_key_and_one_time() -> None:
         with pytest.raises(TypeError, match="no argument 'id'"):
             timer.set(HOUR, id="x")  # type: ignore[call-arg]
         with pytest.raises(ValueError, match="2 times are given"):
-            timer.set(HOUR, delay_ms=5)
+            timer.set(HOUR, deliver_at_ms=5)
 
 
 def test_a_timer_without_a_time_is_not_due_now() -> None:
@@ -143,9 +145,15 @@ def test_a_timer_without_a_time_is_not_due_now() -> None:
     with Client("http://127.0.0.1:9") as client:
         timer = client.timer("order 17")
         for change in (timer.set, timer.move):
-            absent: list[dict[str, Any]] = [{}, {"delay": None}, {"at": None, "delay_ms": None}]
+            absent: list[dict[str, Any]] = [
+                {},
+                {"delay": None},
+                {"at": None, "deliver_at_ms": None},
+            ]
             for fields in absent:
-                with pytest.raises(ValueError, match="give a time: a timedelta, or at, delay_ms"):
+                with pytest.raises(
+                    ValueError, match="give a time: a timedelta, at or deliver_at_ms"
+                ):
                     change(**fields)
             with pytest.raises(ValueError, match=r"timedelta\(0\) is at once"):
                 change(None)
@@ -155,7 +163,7 @@ def test_a_timer_without_a_time_is_not_due_now() -> None:
 async def test_a_timer_is_due_at_once_by_a_delay_of_zero(queue: Queue) -> None:
     timer = queue.client.timer("order 17", topic=queue.topic)
     due: dict[str, Any]
-    for due in ({"delay": timedelta(0)}, {"delay_ms": 0}):
+    for due in ({"delay": timedelta(0)}, {"delay": timedelta(-1)}):
         await got(timer.set(**due))
-        (message,) = await queue.call("receive", wait_ms=5_000)
+        (message,) = await queue.call("receive", wait=timedelta(seconds=5))
         await got(message.ack())

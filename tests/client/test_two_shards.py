@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import timedelta
 from typing import Any
 
 import msgpack
@@ -37,7 +38,7 @@ async def test_receiving_from_all_shards(make: Any, two_brokers: Any, topic: str
         found = await drained(client, topic, 4)
         assert sorted(message.shard for message in found) == sorted(two_brokers * 2)
         assert await client.ack(found) == [DONE] * 4
-        assert await client.receive(topic, wait_ms=30) == []
+        assert await client.receive(topic, wait=timedelta(milliseconds=30)) == []
         stats = await client.stats(topic)
         assert (stats.counts.acked, stats.sent) == (4, 4)
 
@@ -49,7 +50,7 @@ async def test_what_came_late_is_handed_out_next_and_nothing_twice(
         for shard in two_brokers:
             await client.send_columns(topic, [b"%d" % n for n in range(50)], shard=shard)
         seen: list[Any] = []
-        while found := await client.receive(topic, max=7, wait_ms=300):
+        while found := await client.receive(topic, max=7, wait=timedelta(milliseconds=300)):
             assert len(found) <= 7
             seen += found
         assert len({(message.shard, message.ref) for message in seen}) == len(seen) == 100
@@ -62,7 +63,9 @@ async def test_close_gives_back_what_nobody_took(make: Any, two_brokers: Any, to
     async with make(*two_brokers) as client:
         for shard in two_brokers:
             await client.send_columns(topic, [b"1", b"2"], shard=shard)
-        (taken,) = await client.receive(topic, max=1, wait_ms=5_000, lease_ms=3_600_000)
+        (taken,) = await client.receive(
+            topic, max=1, wait=timedelta(seconds=5), lease=timedelta(hours=1)
+        )
         # Whatever the other poll brings is there now, or comes and is ended by close.
         await leased(client, topic, 2)
     async with make(*two_brokers) as client:
@@ -77,7 +80,9 @@ async def test_what_came_after_the_last_receive_is_given_back(
     near, far = two_brokers
     async with make(*two_brokers) as client:
         await client.send_columns(topic, [b"1"], shard=near)
-        first = await client.receive(topic, max=1, wait_ms=5_000, lease_ms=4_000)
+        first = await client.receive(
+            topic, max=1, wait=timedelta(seconds=5), lease=timedelta(seconds=4)
+        )
         await client.ack(first)
         await client.send_columns(topic, [b"2"], max_retry=[0], shard=far)
         await leased(client, topic, 1)
@@ -92,7 +97,9 @@ async def test_what_was_held_too_long_is_given_back(
     async with make(*two_brokers) as client:
         for shard in two_brokers:
             await client.send_columns(topic, [b"x"], shard=shard)
-        (one,) = await client.receive(topic, max=1, wait_ms=5_000, lease_ms=600)
+        (one,) = await client.receive(
+            topic, max=1, wait=timedelta(seconds=5), lease=timedelta(milliseconds=600)
+        )
         await leased(client, topic, 2)
         await asyncio.sleep(0.35)
         (two,) = await drained(client, topic, 1)
@@ -101,7 +108,7 @@ async def test_what_was_held_too_long_is_given_back(
 
 async def test_a_dead_shard_holds_nobody_up(make: Any, two_brokers: Any, topic: str) -> None:
     dead = Shard(await deaf_url(), name="dead")
-    async with make(dead, two_brokers[0], timeout_s=2) as client:
+    async with make(dead, two_brokers[0], timeout=timedelta(seconds=2)) as client:
         for _ in range(3):
             # Rows without a home go where somebody is.
             assert (await client.send_columns(topic, [b"x"])).shard == two_brokers[0]
@@ -120,7 +127,7 @@ async def test_a_dead_shard_holds_nobody_up(make: Any, two_brokers: Any, topic: 
             await client.peek(topic)
     async with make(dead, Shard(dead.url, name="too")) as client:
         with pytest.raises(NotReached):
-            await client.receive(topic, wait_ms=100)
+            await client.receive(topic, wait=timedelta(milliseconds=100))
         with pytest.raises(NotReached):
             await client.receive(topic)
 
@@ -146,7 +153,7 @@ async def test_ids_are_found_at_any_shard(make: Any, two_brokers: Any, topic: st
         with pytest.raises(NotFound):
             await client.get(topic, "nobody")
         with pytest.raises(TooLate):
-            await client.reschedule(topic, "own1", delay_ms=0)
+            await client.reschedule(topic, "own1", delay=timedelta(0))
         due = [each.deliver_at_ms async for each in client.browse(topic)]
         assert len(due) == 4
         assert due == sorted(due)
@@ -157,7 +164,7 @@ async def test_a_topic_is_made_and_dropped_everywhere(
     make: Any, two_brokers: Any, topic: str
 ) -> None:
     async with make(*two_brokers, namespace=topic) as client:
-        await client.put_topic("a", TopicSettings(lease_ms=5_000))
+        await client.put_topic("a", TopicSettings(lease=timedelta(seconds=5)))
         await client.put_group("a", "g")
         for shard in two_brokers:
             async with make(shard, namespace=topic) as single:

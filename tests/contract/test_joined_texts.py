@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delaylog.contract.joined_texts import join_texts, split_texts
+from delaylog.contract.members import join_texts, split_texts
 
 
 @given(st.lists(st.text(st.sampled_from("a,\\\n\u00e9")), min_size=1))

@@ -10,9 +10,16 @@ import numpy as np
 import pytest
 
 from delaylog.broker.engine.send.due_times import wrong_time
-from delaylog.contract.calls.topic_settings import SETTINGS
-from delaylog.contract.errors import MemberError, MemberTypeError
-from delaylog.contract.members import Int, IntOrText, OneOf, QueryInt, whole_of
+from delaylog.contract.calls.shapes import SETTINGS
+from delaylog.contract.members import (
+    Int,
+    IntOrText,
+    MemberError,
+    MemberTypeError,
+    OneOf,
+    QueryInt,
+    whole_of,
+)
 from delaylog.contract.message_fields import BY_OPTION, from_text, pack_fields
 from delaylog.contract.times import DelayMs, TimeMs, time_fault
 

@@ -11,8 +11,12 @@ from delaylog.contract.own_backoff import (
     encode_own_backoff,
     split_own_backoff,
 )
-from delaylog.storage.messages.backoff_columns import own_backoff_entries, own_backoffs
-from delaylog.storage.messages.batch import TextColumn, has_own_backoffs
+from delaylog.storage.messages.batch import (
+    TextColumn,
+    has_own_backoffs,
+    own_backoff_entries,
+    own_backoffs,
+)
 
 SAID = {"first_ms": 500, "max_ms": 2**40, "factor": 1.5, "jitter": 0.25}
 

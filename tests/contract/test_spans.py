@@ -8,9 +8,8 @@ import pytest
 
 from delaylog.broker.engine.limits import Limits
 from delaylog.contract.calls import shapes
-from delaylog.contract.errors import MemberError
+from delaylog.contract.members import MemberError, in_words, ms_in_words
 from delaylog.contract.message_fields import DELAY_MS, pack_fields
-from delaylog.contract.spans import in_words, ms_in_words
 
 
 @pytest.mark.parametrize(
@@ -42,8 +41,6 @@ def test_a_short_bound_is_a_number() -> None:
         shapes.WAIT_MS.check(60_001, Limits())
 
 
-def test_an_unknown_field_is_answered_with_the_times_too() -> None:
-    with pytest.raises(
-        TypeError, match="no field 'eta'; it has at, delay, deliver_at_ms, delay_ms, id"
-    ):
+def test_an_unknown_field_is_answered_with_the_known_ones() -> None:
+    with pytest.raises(TypeError, match="no field 'eta'; it has id"):
         pack_fields({"eta": 1})

@@ -7,7 +7,7 @@ import pytest
 from delaylog.broker.engine.limits import Limits
 from delaylog.contract.calls import shapes
 from delaylog.contract.calls.streams import OPEN
-from delaylog.contract.errors import MemberError
+from delaylog.contract.members import MemberError
 from delaylog.contract.message_fields import TAGS_MAX
 
 LIMITS = Limits()

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Final
 
 from delaylog.broker.engine.limits import Limits
-from delaylog.broker.host.metrics.table import SECTIONS
-from delaylog.broker.host.settings.options import OPTIONS
+from delaylog.broker.host.settings import OPTIONS
+from delaylog.broker.host.watch.metrics_table import SECTIONS
 from delaylog.broker.streams.live import DOC, LIVE
-from delaylog.broker.web.openapi.document import PAGES
+from delaylog.broker.web.openapi import PAGES
 from delaylog.contract.calls.table import ALL
 from delaylog.contract.error_codes import CODES
 from tests.broker.resp.commands_table import listed

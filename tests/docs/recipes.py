@@ -1,7 +1,8 @@
 """The recipes of CONTRIBUTING.md: the edits that each describes, and the program that shows them.
 
-A recipe is a section of level 3. Its blocks of ```diff name a file after `+++ ` and hold hunks
-between `@@` lines; its one block of ```python is run after all edits, and prints the ```text block.
+A recipe is a section of level 3; one without blocks is a list of places. Its blocks of ```diff name
+a file after `+++ ` and hold hunks between `@@` lines; its one block of ```python is run after all
+edits, and prints the ```text block.
 """
 
 from __future__ import annotations
@@ -30,12 +31,14 @@ class StaleRecipe(Exception):
 
 
 def recipes_of(page: str) -> list[Recipe]:
-    """The recipes of a page."""
+    """The recipes of a page that can be run."""
     found = []
     for section in SECTION.finditer(page):
         blocks: dict[str, list[str]] = {"diff": [], "python": [], "text": []}
         for block in BLOCK.finditer(section["text"]):
             blocks[block["language"]].append(block["text"])
+        if not any(blocks.values()):
+            continue
         (program,), (printed,) = blocks["python"], blocks["text"]
         found.append(Recipe(section["title"], tuple(blocks["diff"]), program, printed))
     return found

@@ -25,8 +25,7 @@ from typing import Final, Self
 
 from delaylog.broker.cli.verbs import VERBS
 from delaylog.broker.drills.trio import NODES, Trio
-from delaylog.client.child_broker import ChildBroker
-from delaylog.client.free_ports import free_port
+from delaylog.client.child_broker import ChildBroker, free_port
 from tests.broker.conftest import Broker
 from tests.docs.pages import OTHERS, Example, Kind, Story, commands_of, first_word
 from tests.docs.run_blocks import MARK

@@ -33,7 +33,7 @@ def test_a_message_comes_again_its_backoff_after_the_end_of_a_lease(tmp_path: Pa
     with delaylog.open(tmp_path, clock=clock, fsync="never") as broker:
         broker.send("mails", "x")
         for attempt in (1, 2, 3):
-            (message,) = broker.receive("mails", lease_ms=1_000)
+            (message,) = broker.receive("mails", lease=timedelta(seconds=1))
             assert message.attempts == attempt
             longest_ms = default.first_ms * default.factor ** (attempt - 1)
             clock.advance(timedelta(milliseconds=1_000))

@@ -13,10 +13,11 @@ from delaylog.broker.camellia.face import CALLS as CAMELLIA
 from delaylog.broker.camellia.face import PLAIN
 from delaylog.broker.cli.verbs import VERBS
 from delaylog.broker.engine.late.timeline import CAUSES
-from delaylog.broker.web.openapi.document import PAGES
+from delaylog.broker.web.openapi import PAGES
 from delaylog.contract.calls.call import ApiCall, Right
+from delaylog.contract.calls.shapes import SETTINGS
 from delaylog.contract.calls.table import ALL, BY_NAME
-from delaylog.contract.shape import Shape
+from delaylog.contract.members import Shape
 
 PAGE: Final = (Path(__file__).parents[2] / "docs" / "HTTP.md").read_text()
 
@@ -45,7 +46,8 @@ def test_camellias_calls_and_the_pages_have_rights_too() -> None:
 @pytest.mark.parametrize("verb", sorted(VERBS))
 def test_every_verb_is_shown(verb: str) -> None:
     pages = Path(__file__).parents[2].joinpath("docs").glob("*.md")
-    assert any(f"delaylog {verb}" in page.read_text() for page in pages)
+    shown = any(f"delaylog {verb}" in page.read_text() for page in pages)
+    assert shown, f"no page of docs/ has `delaylog {verb}`"
 
 
 def test_names_are_unique_and_every_handler_has_its_call() -> None:
@@ -56,7 +58,11 @@ def test_names_are_unique_and_every_handler_has_its_call() -> None:
 @pytest.mark.parametrize("call", ALL, ids=lambda call: call.name)
 def test_the_page_names_every_parameter(call: ApiCall) -> None:
     members = list(call.query)
-    if call.takes is not None and isinstance(call.takes.shape, Shape):
-        members += call.takes.shape.members
+    shape = None if call.takes is None else call.takes.shape
+    if isinstance(shape, Shape):
+        members += shape.members
+    elif shape == "Settings":
+        members += SETTINGS.members
     words = set(re.findall(r"\w+", " ".join(re.findall(r"`([^`\n]+)`", PAGE))))
-    assert [each.name for each in members if each.name not in words] == []
+    missing = [each.name for each in members if each.name not in words]
+    assert not missing, "docs/HTTP.md names each parameter and member"

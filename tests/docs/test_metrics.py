@@ -8,7 +8,7 @@ from typing import Final
 
 import pytest
 
-from delaylog.broker.host.metrics.table import METRICS
+from delaylog.broker.host.watch.metrics_table import METRICS
 
 ROOT: Final = Path(__file__).parents[2]
 NAMING: Final = [

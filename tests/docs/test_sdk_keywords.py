@@ -33,11 +33,13 @@ def test_the_table_has_all_keywords_and_no_other() -> None:
 
 
 def test_each_member_has_a_keyword() -> None:
-    """A member of the table of fields that the SDK forgets fails here."""
+    """A member of the table of fields that the SDK forgets fails here; durations lose `_ms`."""
     shapes = (
         (PUT_SCHEDULE, {*UpdateScheduleKeywords.__annotations__, "body_base64"}),
         (BACKFILL, {*RangeKeywords.__annotations__, "rate"}),
         (UPDATE_TARGET, {*TargetKeywords.__annotations__, "url", "push", "rotate"}),
     )
     for shape, keywords in shapes:
-        assert shape.names <= keywords
+        renamed = {name: name.removesuffix("_ms") for name in shape.names - keywords}
+        renamed["timeout_ms"] = "push_timeout"
+        assert {renamed.get(name, name) for name in shape.names} <= keywords

@@ -17,6 +17,7 @@ import asyncio
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from datetime import timedelta
 from pathlib import Path
 
 # This is a program: what it needs of the tests is two folders up, behind all packages.
@@ -84,7 +85,7 @@ class KillLoop(Drill):
         up_s = self.random.uniform(*UP_S_RANGE)
         async with self._broker() as broker:
             self.start_times_s.append(broker.started_in_s)
-            async with AsyncPlainClient(broker.url, failover_s=0) as client:
+            async with AsyncPlainClient(broker.url, failover=timedelta(0)) as client:
                 if not self._topics_made:
                     await self._make_topics(client)
                 load = asyncio.create_task(self._load.run(self._calls(client)))

@@ -12,12 +12,13 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import TypeVar
 
 from delaylog.broker.history import HistoryRecorder, body_hash
 from delaylog.client import AnswerLost, ApiError, AsyncPlainClient, ClientError, NotReached
 from delaylog.client.wire.bulk import DONE, REJECTED, ref_to_id
-from delaylog.client.wire.exchanging import MOVED
+from delaylog.client.wire.exchange import MOVED
 
 RESULTS = ("created", "kept", "replaced", "rejected")
 T = TypeVar("T")
@@ -182,7 +183,12 @@ class RecordedCalls:
         """A receive in JSON, one message or many."""
         t0 = now_ms()
         try:
-            got = await self.client.receive(topic, max=most, wait_ms=wait_ms, lease_ms=lease_ms)
+            got = await self.client.receive(
+                topic,
+                max=most,
+                wait=timedelta(milliseconds=wait_ms),
+                lease=timedelta(milliseconds=lease_ms),
+            )
         except ClientError as error:
             if self._failed("receive", error) is None:
                 self.recorder.call("deliver", t0, now_ms(), None, lease_ms=lease_ms)
@@ -211,7 +217,11 @@ class RecordedCalls:
         t0 = now_ms()
         try:
             batch = await self.client.receive_bulk(
-                topic, max=most, wait_ms=wait_ms, lease_ms=lease_ms, group=group
+                topic,
+                max=most,
+                wait=timedelta(milliseconds=wait_ms),
+                lease=timedelta(milliseconds=lease_ms),
+                group=group,
             )
         except ClientError as error:
             if self._failed("receive", error) is None:
@@ -256,9 +266,12 @@ class RecordedCalls:
             if verb == "ack":
                 results = await self.client.ack(topic, receipts)
             elif verb == "nack":
-                results = await self.client.nack(topic, receipts, delay_ms=delay_ms)
+                delay = None if delay_ms is None else timedelta(milliseconds=delay_ms)
+                results = await self.client.nack(topic, receipts, delay=delay)
             else:
-                results = await self.client.extend(topic, receipts, lease_ms=lease_ms or 0)
+                results = await self.client.extend(
+                    topic, receipts, lease=timedelta(milliseconds=lease_ms or 0)
+                )
             oks = [result == "done" for result in results]
         except ClientError as error:
             oks = [self._failed(verb, error)] * len(leased)

@@ -22,6 +22,7 @@ import time
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -185,7 +186,7 @@ class BrokerDrill(ScheduleKills):
             offset_ms = STEP_MS if round_ == third + 2 else 0
             await self._round(round_, offset_ms if stepped else None)
         await self._start(await self._spare_kill())
-        async with AsyncPlainClient(self._broker.url, failover_s=0) as client:
+        async with AsyncPlainClient(self._broker.url, failover=timedelta(0)) as client:
             calls = self._calls(client)
             await self._load.look(calls)
             load = asyncio.create_task(self._load.run(calls))
@@ -205,7 +206,7 @@ class BrokerDrill(ScheduleKills):
             self._recorder.mark("clock", began_ms, until=now_ms() + STEP_MS)
         await self._start(killed_ms)
         try:
-            async with AsyncPlainClient(self._broker.url, failover_s=0) as client:
+            async with AsyncPlainClient(self._broker.url, failover=timedelta(0)) as client:
                 calls = self._calls(client)
                 if round_ == 0:
                     await self._load.make(calls)

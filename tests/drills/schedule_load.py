@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
+from datetime import timedelta
 from random import Random
 from typing import Any, Final
 
@@ -28,6 +29,7 @@ STEP_MS: Final = 5_000
 is free for another schedule after that time: both could fire in the ms at which the clock stands,
 and their messages would have one id.
 """
+MS: Final = timedelta(milliseconds=1)
 ZONES: Final = ("UTC", "Europe/Berlin", "America/St_Johns", "Australia/Lord_Howe", ZONE)
 
 
@@ -37,11 +39,11 @@ def members_of(random: Random, number: int) -> dict[str, Any]:
     members: dict[str, Any] = {
         "overlap": random.choices(("allow", "skip", "buffer_one", "replace"), (6, 2, 2, 1))[0],
         "catch_up": random.choices(("all", "latest", "none"), (6, 2, 1))[0],
-        "jitter_ms": random.choice((0, 0, 0, random.randint(1, 900))),
+        "jitter": random.choice((0, 0, 0, random.randint(1, 900))) * MS,
     }
     form = number % 4
     if form == 0:
-        return members | {"interval_ms": random.randint(1_000, 5_000)}
+        return members | {"interval": random.randint(1_000, 5_000) * MS}
     zone = random.choice(ZONES)
     if form == 1:
         return members | {"cron": f"*/{step} * * * * *", "zone": zone}
@@ -64,7 +66,7 @@ class ScheduleLoad:
             name: members_of(self._random, number) for number, name in enumerate(self.names)
         }
         # It is never changed, and fires at each second whatever happens to the broker.
-        self._members[STEADY] = {"interval_ms": 1_000, "start_ms": 0, "catch_up": "all"}
+        self._members[STEADY] = {"interval": 1_000 * MS, "start_ms": 0, "catch_up": "all"}
         self._gone: dict[str, int] = {}
         """When each was deleted, by the clock of the drill."""
         self._doubtful: list[str] = []
@@ -150,10 +152,10 @@ class ScheduleLoad:
             self._paused.add(name)
             await self._record(calls, name, client.pause_schedule(TOPIC, name))
         elif dice < 0.75:
-            step_ms = self._random.randint(1_000, 5_000)
-            changed = client.update_schedule(TOPIC, name, interval_ms=step_ms)
+            step = self._random.randint(1_000, 5_000) * MS
+            changed = client.update_schedule(TOPIC, name, interval=step)
             if await self._record(calls, name, changed) is not False:
-                self._members[name] = {"interval_ms": step_ms}
+                self._members[name] = {"interval": step}
         elif dice < 0.9:
             await self._run(calls, name)
         else:

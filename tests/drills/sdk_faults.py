@@ -17,8 +17,8 @@ from delaylog.client import NotReached
 from delaylog.client._async.link import AsyncLink
 from delaylog.client.errors import AnswerLost
 from delaylog.client.sending.lane import Attempt
-from delaylog.client.wire.bulk_answers import SendAnswer
-from delaylog.client.wire.exchanging import OnRepeat
+from delaylog.client.wire.bulk import SendAnswer
+from delaylog.client.wire.exchange import OnRepeat
 
 
 @contextmanager

@@ -14,6 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from random import Random
 from typing import Any, Final
 
@@ -101,15 +102,18 @@ class SdkLoad:
         self._lock = threading.Lock()
         self._stop_sending = threading.Event()
         self._stop_receiving = False
-        shared: dict[str, Any] = {"hooks": [self.telling], "timeout_s": CALL_TIMEOUT_S}
-        self._patient = AsyncClient(*ways.behind, linger_ms=2, **shared)
+        shared: dict[str, Any] = {
+            "hooks": [self.telling],
+            "timeout": timedelta(seconds=CALL_TIMEOUT_S),
+        }
+        self._patient = AsyncClient(*ways.behind, linger=timedelta(milliseconds=2), **shared)
         # What reached nobody is told by the direct way, what may have come through by the other.
         self._hasty = [
-            AsyncClient(*shards, retry_for_s=HASTY_S, **shared)
+            AsyncClient(*shards, retry_for=timedelta(seconds=HASTY_S), **shared)
             for shards in (ways.direct, ways.hasty)
         ]
         self._threaded = Client(*ways.behind, **shared)
-        self._asking = AsyncClient(*ways.direct, timeout_s=CALL_TIMEOUT_S)
+        self._asking = AsyncClient(*ways.direct, timeout=timedelta(seconds=CALL_TIMEOUT_S))
         self._working = AsyncClient(*ways.direct, **shared)
         self._working_threads = Client(*ways.behind, **shared)
         self._tasks: list[asyncio.Task[None]] = []
@@ -278,15 +282,23 @@ class SdkLoad:
         for topic in CONSUMED:
             random = Random(f"{self._seed} handle {topic}")
 
-            @self._working.consumer(topic, concurrency=8, lease_ms=LEASE_MS, wait_ms=WAIT_MS)
+            @self._working.consumer(
+                topic,
+                concurrency=8,
+                lease=timedelta(milliseconds=LEASE_MS),
+                wait=timedelta(milliseconds=WAIT_MS),
+            )
             async def handle(message: LeasedMessage, random: Random = random) -> None:
                 self._take(message, "tasks")
                 await asyncio.sleep(random.uniform(0.0, 0.01))
                 if random.random() < RETRY_SHARE:
-                    raise Retry(delay_ms=random.choice((0, 100)))
+                    raise Retry(delay=timedelta(milliseconds=random.choice((0, 100))))
 
             @self._working_threads.consumer(
-                topic, concurrency=2, lease_ms=LEASE_MS, wait_ms=WAIT_MS
+                topic,
+                concurrency=2,
+                lease=timedelta(milliseconds=LEASE_MS),
+                wait=timedelta(milliseconds=WAIT_MS),
             )
             def handle_in_thread(message: LeasedMessage, random: Random = random) -> None:
                 self._take(message, "threads")
@@ -300,7 +312,12 @@ class SdkLoad:
         while not self._stop_receiving:
             t0 = now_ms()
             try:
-                messages = await client.receive(WORKED, max=20, wait_ms=WAIT_MS, lease_ms=LEASE_MS)
+                messages = await client.receive(
+                    WORKED,
+                    max=20,
+                    wait=timedelta(milliseconds=WAIT_MS),
+                    lease=timedelta(milliseconds=LEASE_MS),
+                )
             except ClientError as error:
                 if not isinstance(error, NotReached):
                     self._history.receive_lost(t0, LEASE_MS)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
+from datetime import timedelta
 from pathlib import Path
 from random import Random
 from typing import Any, Final
@@ -21,7 +22,7 @@ from sdk_history import SdkHistory, now_ms
 
 from delaylog.client import AsyncClient, Client, Message
 from delaylog.client.workers import Retry
-from delaylog.client.workers.beginning import BeginningDesk
+from delaylog.client.workers.intake import BeginningDesk
 
 TOPIC: Final = "killed"
 QUICK_S: Final = (0.0, 0.03)
@@ -57,7 +58,7 @@ class Work:
             raise RuntimeError("this one never works")
         if self._random.random() < RETRY_SHARE:
             self.journal.settled("nack", [message], now_ms())
-            raise Retry(delay_ms=self._random.choice((0, 100)))
+            raise Retry(delay=timedelta(milliseconds=self._random.choice((0, 100))))
         self.journal.settled("ack", [message], now_ms())
 
 
@@ -93,7 +94,8 @@ async def run_tasks(url: str, work: Work, plant: str, consumer: dict[str, Any]) 
 
 def main(kind: str, url: str, journal: str, lease_ms: str, seed: str, plant: str) -> None:
     """Work until a signal comes."""
-    consumer = {"concurrency": 6, "lease_ms": int(lease_ms), "wait_ms": 500}
+    lease, wait = timedelta(milliseconds=int(lease_ms)), timedelta(milliseconds=500)
+    consumer = {"concurrency": 6, "lease": lease, "wait": wait}
     if plant == COUNT_ALL:
         BeginningDesk.begin_at_once = lambda _, n: None  # type: ignore[method-assign]
     with SdkHistory(Path(journal), at_once=True) as history:

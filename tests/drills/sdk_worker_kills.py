@@ -21,6 +21,7 @@ import sys
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
+from datetime import timedelta
 from itertools import count
 from pathlib import Path
 from typing import Final
@@ -46,9 +47,6 @@ BURST: Final = 10
 POISONED: Final = 4
 """Which message of a burst always fails."""
 RETRIES: Final = 2
-COUNTED_A_KILL_MAX: Final = 6
-"""Leases of a killed worker that ended without a handler, and whose attempts counted: as many as it
-has handlers. How many began ahead depends on how long calls take."""
 MOMENT_S: Final = (0.0, 0.4)
 SPARED_EVERY: Final = 10
 """One worker in so many lives on until leases of slow messages are extended."""
@@ -129,7 +127,7 @@ class SdkWorkerKills(Drill):
         """End leases of others, by ids."""
         while not self._stopping:
             with suppress(ClientError):
-                await client.settle_ids(TOPIC, "nack", self._ids[-AHEAD:], delay_ms=0)
+                await client.settle_ids(TOPIC, "nack", self._ids[-AHEAD:], delay=timedelta(0))
             await asyncio.sleep(0.05)
 
     async def _open(self, client: AsyncClient) -> int:
@@ -218,7 +216,9 @@ class SdkWorkerKills(Drill):
         if not self.cut_off or not self.kinds["lease_expired"] or not self.kinds["lease_extended"]:
             wrong.append("no worker was killed with a message in hand, or none extended a lease")
         counts, uncounted = self.unhandled["counted"], self.unhandled["uncounted"]
-        if not uncounted or counts > COUNTED_A_KILL_MAX * self.kills:
+        # Attempts begin ahead of their handlers by the duration of two calls, so how many a killed
+        # worker had begun depends on the machine; most of what waited must not have begun.
+        if counts >= uncounted:
             wrong.append("attempts at messages that waited in a killed worker were counted")
         return [
             f"{self.kills} workers killed, {self.cut_off} handlers cut off; the lives of "

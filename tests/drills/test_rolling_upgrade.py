@@ -20,15 +20,15 @@ from delaylog.broker.drills.kinds import DRILLS, DrillError
 from delaylog.broker.drills.rounds import Stage, Strike
 from delaylog.broker.drills.timeline import wall_ms
 from delaylog.broker.drills.trio import NODES, Trio
-from delaylog.storage.log.levels import KNOWN_LEVEL
+from delaylog.storage.log.frames import KNOWN_LEVEL
 
 NEXT_LEVEL = KNOWN_LEVEL + 1
 ROUNDS = len(NODES)
 WAIT_S = 30.0
 LAUNCHER = """\
 import pathlib, sys
-from delaylog.storage.log import levels
-levels.KNOWN_LEVEL = int(pathlib.Path(sys.argv.pop(1)).read_text())
+from delaylog.storage.log import frames
+frames.KNOWN_LEVEL = int(pathlib.Path(sys.argv.pop(1)).read_text())
 from delaylog.broker.cli.main import main
 sys.exit(main())
 """
@@ -113,7 +113,7 @@ def test_three_nodes_are_upgraded_one_by_one(
 ) -> None:
     kind = running.Kind(upgrade_one, make_trio=MixedTrio)
     # The judge reads the folders.
-    monkeypatch.setattr("delaylog.storage.log.levels.KNOWN_LEVEL", NEXT_LEVEL)
+    monkeypatch.setattr("delaylog.storage.log.frames.KNOWN_LEVEL", NEXT_LEVEL)
     monkeypatch.setitem(running.KINDS, "rolling-upgrade", kind)
     monkeypatch.setitem(DRILLS, "rolling-upgrade", "upgrade")
     result = running.run_drill("rolling-upgrade", rounds=ROUNDS, seed=20260101, folder=tmp_path)

@@ -22,7 +22,7 @@ from uuid import uuid4
 import pytest
 
 from delaylog.client import Client
-from delaylog.client.free_ports import free_port
+from delaylog.client.child_broker import free_port
 from tests.broker.conftest import Broker
 from tests.waiting import await_that
 

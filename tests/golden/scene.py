@@ -20,7 +20,7 @@ from delaylog.broker.engine.access.commands import put_principal
 from delaylog.broker.engine.access.grants import parse_grant
 from delaylog.broker.engine.access.principals import Principal, Secret
 from delaylog.broker.engine.deliver import claims
-from delaylog.broker.engine.deliver.settling import Receipts, ack
+from delaylog.broker.engine.deliver.settlements import Receipts, ack
 from delaylog.broker.engine.jobs.job_table import JobSpec
 from delaylog.broker.engine.jobs.jobs import begin_job
 from delaylog.broker.engine.lookup.message_filter import MessageFilter
@@ -30,16 +30,15 @@ from delaylog.broker.engine.push.targets import Target
 from delaylog.broker.engine.schedules.commands import put_schedule
 from delaylog.broker.engine.topics import commands as topics
 from delaylog.broker.engine.upkeep.archive import apply_archive
-from delaylog.broker.keyspace.encoding import encode
+from delaylog.broker.keyspace.replies import encode
 from delaylog.broker.keyspace.running.executor import Executor
-from delaylog.storage.ids.id_hash import IdHash
 from delaylog.storage.layout import FrameKind
-from delaylog.storage.log.levels import decode_level
+from delaylog.storage.log.frames import decode_level
 from delaylog.storage.log.log_reader import frames_in
-from delaylog.storage.log.multi_frames import frames_of
-from delaylog.storage.log.payloads import SendDecision, unpack
+from delaylog.storage.log.payloads import SendDecision, frames_of, unpack
 from delaylog.storage.messages.batch import decode_send
 from delaylog.storage.messages.rows import place_rows
+from delaylog.storage.runs.id_hash import IdHash
 from tests.broker.cluster.three_nodes import ThreeNodes
 from tests.broker.engine import claim_calls
 from tests.broker.engine.keyspace_work import execute, snapshot

@@ -16,14 +16,14 @@ import numpy as np
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
-from delaylog.broker.engine.control import changes as control
-from delaylog.broker.engine.control.changes import GroupedResult, in_groups
-from delaylog.broker.engine.deliver import receiving
-from delaylog.broker.engine.deliver.selecting import ReceiveRequest
+from delaylog.broker.engine import changes as control
+from delaylog.broker.engine.changes import GroupedResult, in_groups
+from delaylog.broker.engine.deliver import receives
+from delaylog.broker.engine.deliver.receives import ReceiveRequest
 from delaylog.broker.engine.limits import Limits
 from delaylog.broker.engine.lookup.find_messages import find_ids
 from delaylog.broker.engine.ready.tag_filter import TagFilter
-from delaylog.broker.engine.send.merging import CREATED, KEPT, REJECTED, REPLACED
+from delaylog.broker.engine.send.merge import CREATED, KEPT, REJECTED, REPLACED
 from delaylog.broker.engine.topics.settings import Backoff
 from delaylog.storage.layout import MessageState as S
 from tests.broker.engine.host import Host
@@ -397,7 +397,7 @@ class Deliveries(PowerCuts, RuleBasedStateMachine):
         message, id_ = self.draw(data, S.READY)
         view = group.views.get(message)
         now, topic = self.now, self.host.topic
-        delivery = receiving.receive(
+        delivery = receives.receive(
             self.state,
             topic,
             topic.group(name),

@@ -17,7 +17,7 @@ from urllib.request import urlopen
 
 import yaml
 
-from delaylog.client.free_ports import free_ports
+from delaylog.client.child_broker import free_ports
 from tests.waiting import await_that
 
 RULES_FILE: Final = Path(__file__).parents[2] / "ops" / "prometheus" / "rules.yaml"

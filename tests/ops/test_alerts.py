@@ -14,7 +14,7 @@ from typing import Any, Final, TypeAlias
 
 import pytest
 
-from delaylog.broker.host.metrics.table import METRICS
+from delaylog.broker.host.watch.metrics_table import METRICS
 from tests.ops.prometheus import (
     ALERTS,
     RULES,

@@ -26,7 +26,7 @@ import yaml
 
 from delaylog.broker.calls.access.first_admin import leave_digest
 from delaylog.broker.engine.access.token_form import RANDOM_BYTES, make_token
-from delaylog.client.free_ports import free_port
+from delaylog.client.child_broker import free_port
 from delaylog.storage.files.os_file_system import OsFileSystem
 from tests.broker.cluster.three_nodes import NODES, ThreeNodes
 from tests.broker.cluster.troubled import Troubled

@@ -25,7 +25,7 @@ import yaml
 from delaylog.broker.cli.parser import make_parser
 from delaylog.broker.cluster.config import SECRET_VARIABLE, load_cluster
 from delaylog.broker.host.config import Config, load_config
-from delaylog.broker.host.settings.options import OPTIONS, ConfigError
+from delaylog.broker.host.settings import OPTIONS, ConfigError
 
 ROOT: Final = Path(__file__).parents[2]
 OPS: Final = ROOT / "ops"

@@ -11,15 +11,15 @@ from typing import Any, Final
 import promql_parser
 import pytest
 
-from delaylog.broker.cluster.watch.follower_lag import BOUNDS as FOLLOWER_BOUNDS
+from delaylog.broker.cluster.watch.member_watch import BOUNDS as FOLLOWER_BOUNDS
 from delaylog.broker.engine.limits import Limits
-from delaylog.broker.engine.watch.lateness import BOUNDS_MS
-from delaylog.broker.host.metrics.table import METRICS
-from delaylog.broker.host.watch.loop_lag import BOUNDS as LOOP_BOUNDS
+from delaylog.broker.engine.watch.histogram import BOUNDS_MS
+from delaylog.broker.host.watch.lateness import BOUNDS as LOOP_BOUNDS
+from delaylog.broker.host.watch.metrics_table import METRICS
 from delaylog.broker.host.watch.timings import DISK_BOUNDS
 from delaylog.contract.calls.call import ApiCall
 from delaylog.contract.calls.table import ALL
-from delaylog.contract.shape import Shape
+from delaylog.contract.members import Shape
 from tests.ops.prometheus import RULES, RULES_FILE, promtool
 
 OPS: Final = Path(__file__).parents[2] / "ops"

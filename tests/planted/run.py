@@ -36,7 +36,7 @@ def main(names: Sequence[str]) -> int:
         return 2
     faults = [each for each in FAULTS if not names or each.name in names]
     missed = []
-    with _copy() as tree:
+    with copy_of_tree() as tree:
         tests = dict.fromkeys(test for each in faults for test in each.tests)
         if (failure := _first_failure(tree, tests, seconds_max=None)) is not None:
             print(f"a test fails without any fault: {failure}", file=sys.stderr)
@@ -53,7 +53,8 @@ def main(names: Sequence[str]) -> int:
 
 
 @contextmanager
-def _copy() -> Iterator[Path]:
+def copy_of_tree() -> Iterator[Path]:
+    """The files of git, in a folder of their own."""
     listed = subprocess.run(
         ["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True, text=True
     ).stdout

@@ -19,7 +19,7 @@ from typing import Any
 import redis
 
 from delaylog.broker.calls.access.first_admin import leave_digest
-from delaylog.client.free_ports import free_port
+from delaylog.client.child_broker import free_port
 from delaylog.storage.files.os_file_system import OsFileSystem
 from tests.redis_reference import reference_programs
 

@@ -9,12 +9,10 @@ from __future__ import annotations
 
 from random import Random
 
-from delaylog.broker.cluster.leading.candidacy import Candidacy
-from delaylog.broker.cluster.member_counts import MemberCounts
-from delaylog.replication.events import Resigned
-from delaylog.replication.messages import Append, Canvass, Message, Support
-from delaylog.replication.oracle import LogState
-from delaylog.replication.peer_oracle import PeerOracle, View
+from delaylog.broker.cluster.member_oracle import Candidacy
+from delaylog.broker.cluster.member_view import MemberCounts
+from delaylog.replication.messages import Append, Canvass, Message, Resigned, Support
+from delaylog.replication.oracle import LogState, PeerOracle, View
 from tests.replication.sim_node import SimNode
 from tests.replication.test_liveness import CalmWorld
 

@@ -10,9 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from delaylog.replication.configuration import Configuration
-from delaylog.replication.epochs import epoch_counter
+from delaylog.replication.epochs import EpochTick, epoch_counter
 from delaylog.replication.messages import Ack, Append, Fetched, Message, Promise, Reject, Takeover
-from delaylog.replication.watermark import EpochTick
 from tests.replication.memory_disk import MemoryLog
 
 if TYPE_CHECKING:

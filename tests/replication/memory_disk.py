@@ -11,10 +11,9 @@ from bisect import bisect_left, bisect_right
 from random import Random
 
 from delaylog.replication.configuration import Configuration
-from delaylog.replication.epochs import EpochTable
+from delaylog.replication.epochs import NO_TICK, EpochTable, EpochTick
 from delaylog.replication.meta import Meta
-from delaylog.replication.raw_frames import RawFrame
-from delaylog.replication.watermark import NO_TICK, EpochTick
+from delaylog.replication.replica import RawFrame
 from delaylog.storage.layout import FRAME_HEADER_SIZE, FrameKind
 from delaylog.storage.log.frames import encode_frame
 

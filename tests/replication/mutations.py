@@ -13,17 +13,14 @@ from functools import partialmethod
 from typing import Any
 from unittest.mock import patch
 
+from delaylog.replication import campaign
+from delaylog.replication.campaign import Campaign, Candidate, Voter
 from delaylog.replication.configuration import Configuration
 from delaylog.replication.follower import Follower
-from delaylog.replication.leading import campaign
-from delaylog.replication.leading.campaign import Campaign
-from delaylog.replication.leading.candidate import Candidate
-from delaylog.replication.leading.leader import DispatchOrder, Gate, Leader
-from delaylog.replication.leading.leadership import Handover
+from delaylog.replication.leader import DispatchOrder, Gate, Handover, Leader
 from delaylog.replication.messages import Readmit
 from delaylog.replication.meta import Meta
 from delaylog.replication.node import ReplicationNode
-from delaylog.replication.voter import Voter
 from delaylog.storage.layout import EPOCH_NODE_BITS
 from tests.replication.sim_node import SimNode
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from random import Random
 
+from delaylog.replication.epochs import EpochTick
 from delaylog.replication.messages import Message
 from delaylog.replication.node import ReplicationNode
-from delaylog.replication.replica import Replica
-from delaylog.replication.timing import Now, Timing
-from delaylog.replication.watermark import EpochTick
+from delaylog.replication.replica import Now, Replica, Timing
 from tests.replication.memory_disk import MemoryDisk, MemoryLog, MemoryTicks
 
 FRAME = 72

@@ -9,10 +9,10 @@ from __future__ import annotations
 from random import Random
 
 from delaylog.replication.configuration import Configuration
+from delaylog.replication.epochs import EpochTick
 from delaylog.replication.meta import Meta, MetaFile, load_meta
 from delaylog.replication.physical_disk import PhysicalReplicaLog, SlotTicks
-from delaylog.replication.raw_frames import RawFrame
-from delaylog.replication.watermark import EpochTick
+from delaylog.replication.replica import RawFrame
 from delaylog.storage.layout import FrameKind
 from delaylog.storage.log.physical_log import PhysicalLog
 from delaylog.storage.log.tick_slots import TickSlots

@@ -10,11 +10,17 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from delaylog.replication.errors import PeerError
-from delaylog.replication.events import Role, Serving, SteppedDown, TakeoverAsked
-from delaylog.replication.leading.leader import Leader
-from delaylog.replication.messages import Fetched, Message
+from delaylog.replication.leader import Leader
+from delaylog.replication.messages import (
+    Fetched,
+    Message,
+    Role,
+    Serving,
+    SteppedDown,
+    TakeoverAsked,
+)
 from delaylog.replication.node import ReplicationNode
-from delaylog.replication.timing import Now
+from delaylog.replication.replica import Now
 
 if TYPE_CHECKING:
     from tests.replication.world import World

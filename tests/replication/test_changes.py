@@ -9,11 +9,11 @@ from contextlib import nullcontext
 
 import pytest
 
+from delaylog.replication.campaign import Candidate
 from delaylog.replication.configuration import Configuration
+from delaylog.replication.epochs import NO_TICK
 from delaylog.replication.errors import ChangeRefusedError
-from delaylog.replication.leading.candidate import Candidate
 from delaylog.replication.messages import Nack, Promise
-from delaylog.replication.watermark import NO_TICK
 from tests.replication.mutations import DIRECTED, mutated
 from tests.replication.parts import Cluster
 

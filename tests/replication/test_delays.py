@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from delaylog.replication.peer_oracle import DELAY_MS_MAX, FACTOR_MAX, FADE_MS, Delays
+from delaylog.replication.oracle import DELAY_MS_MAX, FACTOR_MAX, FADE_MS, Delays
 
 
 @pytest.mark.parametrize(

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from delaylog.replication.epochs import NO_TICK, EpochTick
 from delaylog.replication.errors import DivergedError, PeerError
 from delaylog.replication.follower import Follower
 from delaylog.replication.messages import Append, Takeover
-from delaylog.replication.watermark import NO_TICK, EpochTick
 from tests.replication.memory_disk import MemoryLog, MemoryTicks
 from tests.replication.parts import BEGIN, FRAME, Outbox, log_of, replica
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from random import Random
 
-from delaylog.replication.events import Role
-from delaylog.replication.timing import Timing
+from delaylog.replication.messages import Role
+from delaylog.replication.replica import Timing
 from tests.effort import tries
 from tests.replication.sim_node import SimNode
 from tests.replication.world import World

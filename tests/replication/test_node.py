@@ -9,29 +9,26 @@ from typing import Any
 
 import pytest
 
-from delaylog.replication.epochs import EpochTable
+from delaylog.replication.epochs import NO_TICK, EpochTable, EpochTick
 from delaylog.replication.errors import LostCommitError, PeerError
-from delaylog.replication.events import (
-    HandoverFailed,
-    NeedsCopy,
-    Resigned,
-    Role,
-    Serving,
-    SteppedDown,
-)
 from delaylog.replication.messages import (
     Ack,
     Append,
     Fetch,
     Fetched,
+    HandoverFailed,
     Hello,
     Message,
     Nack,
+    NeedsCopy,
     Prepare,
     Promise,
+    Resigned,
+    Role,
+    Serving,
+    SteppedDown,
     Takeover,
 )
-from delaylog.replication.watermark import NO_TICK, EpochTick
 from tests.replication.memory_disk import CLUSTER_ID
 from tests.replication.parts import BEGIN, FRAME, Cluster, at, extend
 

@@ -11,10 +11,8 @@ from random import Random
 import pytest
 
 from delaylog.replication.configuration import Configuration
-from delaylog.replication.events import Role
-from delaylog.replication.messages import Canvass, Message, Support
-from delaylog.replication.oracle import LogState
-from delaylog.replication.peer_oracle import DELAY_MS_MAX, PeerOracle, PeerTiming, View
+from delaylog.replication.messages import Canvass, Message, Role, Support
+from delaylog.replication.oracle import DELAY_MS_MAX, LogState, PeerOracle, PeerTiming, View
 from tests.effort import tries
 from tests.replication.elected_world import ElectedWorld
 from tests.replication.sim_node import SimNode

@@ -9,11 +9,11 @@ from random import Random
 
 import pytest
 
+from delaylog.replication.epochs import NO_TICK, EpochTick
 from delaylog.replication.meta import Meta, MetaFile, load_meta
 from delaylog.replication.node import ReplicationNode
 from delaylog.replication.physical_disk import PhysicalReplicaLog, SlotTicks
-from delaylog.replication.raw_frames import split_frames
-from delaylog.replication.watermark import NO_TICK, EpochTick
+from delaylog.replication.replica import split_frames
 from delaylog.storage.errors import CorruptionError
 from delaylog.storage.layout import FrameKind
 from delaylog.storage.log.frames import Tick

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from delaylog.replication.errors import PeerError
-from delaylog.replication.raw_frames import split_frames
+from delaylog.replication.replica import split_frames
 from tests.replication.parts import BEGIN, FRAME, log_of
 
 LOG = log_of((1 << 16, 2), (2 << 16, 1))

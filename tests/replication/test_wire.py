@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from delaylog.replication.epochs import EpochTick
 from delaylog.replication.errors import PeerError, WireError
 from delaylog.replication.messages import (
     Ack,
@@ -35,7 +36,6 @@ from delaylog.replication.messages import (
     Support,
     Takeover,
 )
-from delaylog.replication.watermark import EpochTick
 from delaylog.replication.wire import (
     FRAMES_BYTES_MAX,
     HEADER,

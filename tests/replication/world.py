@@ -14,9 +14,8 @@ from random import Random
 
 from delaylog.replication import wire
 from delaylog.replication.errors import ChangeRefusedError
-from delaylog.replication.events import Role
-from delaylog.replication.messages import Message
-from delaylog.replication.timing import Timing
+from delaylog.replication.messages import Message, Role
+from delaylog.replication.replica import Timing
 from tests.replication.judge import Judge
 from tests.replication.memory_disk import MemoryDisk
 from tests.replication.sim_node import SECOND_MS, SimNode

@@ -11,6 +11,7 @@ import asyncio
 import itertools
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from datetime import timedelta
 from functools import partial
 from typing import Final
 
@@ -76,11 +77,11 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], 
                 return partial(
                     ClientFace,
                     name,
-                    opened.enter_context(Client(broker.url, timeout_s=TIMEOUT_S)),
+                    opened.enter_context(Client(broker.url, timeout=timedelta(seconds=TIMEOUT_S))),
                 )
             if name == "async":
                 runner = opened.enter_context(asyncio.Runner())
-                async_client = AsyncClient(broker.url, timeout_s=TIMEOUT_S)
+                async_client = AsyncClient(broker.url, timeout=timedelta(seconds=TIMEOUT_S))
                 runner.run(async_client.__aenter__())
                 opened.callback(lambda: runner.run(async_client.close()))
                 return lambda topic: AsyncClientFace(name, async_client, topic, runner)

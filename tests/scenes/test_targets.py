@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from delaylog.broker.rules.push.signing import make_secret
+from delaylog.broker.rules.push_signatures import make_secret
 from tests.scenes.faces.face import Face, Refused, needs
 
 URL = "https://example.com/hook?token=x"
@@ -44,6 +44,11 @@ def test_a_target_is_made_read_changed_and_dropped(face: Face) -> None:
         "disabled": "operator",
     }
     assert face.plain("target", "default") == changed
+    # Another URL does not start what an operator has stopped; a put of it neither.
+    moved = face.plain("update_target", "default", url="https://example.com/2")
+    assert (moved["state"], moved["url"]) == ("disabled", "https://example.com/2")
+    assert face.plain("put_target", "default", url=URL)["disabled"] == "operator"
+    assert face.plain("target", "default")["state"] == "disabled"
     assert face.plain("update_target", "default", push="on")["state"] == "closed"
     # A put replaces all but the secrets.
     again = face.plain("put_target", "default", url="https://example.com/")

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from delaylog.client.free_ports import free_port
+from delaylog.client.child_broker import free_port
 from tests.programs import run_program
 from tests.spark.frames import ids_of
 from tests.spark.real.real_broker import RealBroker

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from pyspark_delaylog import last_result, write_frame
 from pyspark_delaylog.errors import OptionError, SchemaError
-from pyspark_delaylog.results.load_result import LoadResult
+from pyspark_delaylog.load_result import LoadResult
 from tests.client.spark.fake_broker import FakeBroker
 from tests.client.spark.misbehaving_server import Call, Fault
 from tests.spark.frames import ids_of, messages

@@ -3,12 +3,13 @@
     python -P starter.py DESCRIPTOR
 
 The descriptor is a socket whose other end is `warm.py`; it says there what goes over it. The one
-rule: what runs in the forked process is `main`, to its very end: it leaves as any Python does, by
-returning from here, so threads are joined, streams flushed and a status comes of what was raised.
+rule: what runs in the forked process is `main`, to its very end: threads are joined, handlers of
+the end called, streams flushed, and a status comes of what was raised.
 """
 
 from __future__ import annotations
 
+import atexit
 import gc
 import importlib
 import json
@@ -18,6 +19,7 @@ import signal
 import socket
 import struct
 import sys
+import threading
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -32,19 +34,18 @@ LOADED = (
     "delaylog.broker.camellia.openapi",
     "delaylog.broker.cli.completion",
     "delaylog.broker.cli.access",
-    "delaylog.broker.cli.called",
+    "delaylog.broker.cli.call_verbs",
     "delaylog.broker.cli.clusters",
-    "delaylog.broker.cli.dump.files",
+    "delaylog.broker.cli.dump",
     "delaylog.broker.cli.folders",
-    "delaylog.broker.cli.messages.chosen",
-    "delaylog.broker.cli.messages.looking",
-    "delaylog.broker.cli.messages.settling",
-    "delaylog.broker.cli.topics.looking",
-    "delaylog.broker.cli.topics.settings",
+    "delaylog.broker.cli.messages.changes",
+    "delaylog.broker.cli.messages.lists",
+    "delaylog.broker.cli.messages.leases",
+    "delaylog.broker.cli.topics",
     "delaylog.broker.history.verb",
     "delaylog.broker.process.serve",
-    "delaylog.broker.push.starting",
-    "delaylog.broker.resp.starting",
+    "delaylog.broker.push.pusher",
+    "delaylog.broker.resp.endpoint",
     "delaylog.broker.ui.files",
     "uvloop",
 )
@@ -106,6 +107,18 @@ def become(request: dict[str, object], streams: list[int]) -> list[str]:
     return sys.argv[1:]
 
 
+def leave(status: int) -> None:
+    """End the process without taking apart what is loaded.
+
+    That would copy each page of it, which takes as long as a start.
+    """
+    threading._shutdown()
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
+
+
 if __name__ == "__main__":
     for name in LOADED:
         importlib.import_module(name)
@@ -115,4 +128,8 @@ if __name__ == "__main__":
     # What is loaded stays; the collections of the forked processes need not go through it.
     gc.freeze()
     serve(socket.socket(fileno=int(sys.argv[1])))
-    sys.exit(main())
+    try:
+        status = main()
+    except SystemExit as ended:  # Of argparse, which has printed why.
+        status = int(ended.code or 0)
+    leave(status)

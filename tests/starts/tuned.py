@@ -19,7 +19,7 @@ from typing import Final
 VARIABLE: Final = "TUNED"
 BUSY: Final = {
     "delaylog.broker.engine.upkeep.checkpoints.CHECKPOINT_MS": 150,
-    "delaylog.storage.hours.tail_pile.TAIL_BYTES_MAX": 20_000,
+    "delaylog.storage.hours.tails.TAIL_BYTES_MAX": 20_000,
     "delaylog.storage.hours.hour_flusher.STATE_BYTES_MAX": 4_096,
 }
 """With these the splitter, state pages and checkpoints are always at work."""

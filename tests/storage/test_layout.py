@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from delaylog.storage import layout
-from delaylog.storage.hours.indexes.second_index import SecondIndex
+from delaylog.storage.hours.second_index import SecondIndex
 from delaylog.storage.layout import (
     CHECKPOINT_MAGIC,
     EXTENT,

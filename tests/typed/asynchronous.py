@@ -22,7 +22,7 @@ from delaylog import (
     TimerState,
     TopicInfo,
 )
-from delaylog.client.surface import AsyncQueueClient
+from delaylog.client._async.surface import AsyncQueueClient
 
 
 async def made() -> None:
@@ -39,19 +39,19 @@ async def sent(client: AsyncClient) -> None:
     assert_type(sending, AsyncSending)
     assert_type(await sending, Sent)
     assert_type(await client.send_many("mails", ["a", NewMessage("b")]), list[Sent])
-    await client.send("mails", "hello", delay_s=5)  # type: ignore[call-arg]
+    await client.send("mails", "hello", delay_ms=5)  # type: ignore[call-arg]
 
 
 async def received(client: AsyncClient) -> None:
     messages = await client.receive("mails", max=10, lease=timedelta(minutes=1))
     assert_type(messages, list[AsyncMessage])
     assert_type(await client.ack(messages), list[Settled])
-    assert_type(await messages[0].nack(delay_ms=5), Settled)
+    assert_type(await messages[0].nack(delay=timedelta(milliseconds=5)), Settled)
     assert_type(messages[0].text, str)
     assert_type(client.subscribe("mails"), AsyncIterator[AsyncMessage])
     async for message in client.subscribe("mails"):
         async with message:
-            assert_type(await message.extend(lease_ms=5), Settled)
+            assert_type(await message.extend(lease=timedelta(milliseconds=5)), Settled)
 
 
 async def looked_at(client: AsyncClient) -> None:
@@ -63,7 +63,7 @@ async def looked_at(client: AsyncClient) -> None:
 
 async def changed(client: AsyncClient) -> None:
     assert_type(await client.cancel("mails", "7"), Changed)
-    assert_type(await client.reschedule("mails", "7", delay_ms=5), Changed)
+    assert_type(await client.reschedule("mails", "7", delay=timedelta(milliseconds=5)), Changed)
     assert_type(await client.update_topic("mails", max_retry=5), TopicInfo)
     assert_type(await client.put_group("mails", "audit"), GroupInfo)
     assert_type(client.broker(), AsyncPlainClient)
@@ -81,7 +81,7 @@ async def handled(client: AsyncClient) -> None:
 
     client.consumer("mails")(called)
     await client.start()
-    await client.stop(grace_s=5)
+    await client.stop(grace=timedelta(seconds=5))
 
 
 async def called(client: AsyncClient) -> None:

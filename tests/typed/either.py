@@ -28,9 +28,9 @@ def shop(queue: QueueClient) -> None:
     """Timers, tasks, consumers, and what runs them."""
     assert_type(queue.timer("cart 7"), Timer)
     assert_type(queue.timer("cart 7").set(timedelta(minutes=30)), Sent)
-    assert_type(queue.timer("cart 7").cancel(timeout_s=5), TimerState)
+    assert_type(queue.timer("cart 7").cancel(timeout=timedelta(seconds=5)), TimerState)
 
-    @queue.consumer("timers", concurrency=2, on_error=lambda message, error: 100)
+    @queue.consumer("timers", concurrency=2, on_error=lambda message, error: timedelta(seconds=1))
     def remind(message: Message) -> None:
         print(message.text)
 
@@ -40,7 +40,7 @@ def shop(queue: QueueClient) -> None:
 
     assert_type(mail.send("ann"), Sent)
     assert_type(mail("ann"), int)
-    assert_type(queue.send_soon("t", "x").result(timeout_s=5), Sent)
+    assert_type(queue.send_soon("t", "x").result(timeout=timedelta(seconds=5)), Sent)
     queue.send_columns("t", ["x"], delay_ms=5)
     queue.pause("t")
     queue.resume("t")
@@ -52,7 +52,7 @@ def shop(queue: QueueClient) -> None:
     with queue.transaction() as together:
         together.stage("t", ["x"])
     queue.broker().schedules("t")
-    queue.flush(timeout_s=5)
+    queue.flush(timeout=timedelta(seconds=5))
     queue.start()
     assert_type(queue.connected(), bool)
     queue.stop()
@@ -60,7 +60,7 @@ def shop(queue: QueueClient) -> None:
     queue.close()
 
 
-def delay_of(message: Message, error: BaseException) -> int | None:
+def delay_of(message: Message, error: BaseException) -> timedelta | None:
     return None
 
 

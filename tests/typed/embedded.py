@@ -9,7 +9,7 @@ from typing import assert_type
 import delaylog
 from delaylog import AsyncMessage, Changed, ManualClock, Message, MessageInfo, Sent, Settled
 from delaylog.broker.embedded import AsyncEmbeddedBroker, EmbeddedBroker, WallClock
-from delaylog.client.surface import AsyncQueueClient, QueueClient
+from delaylog.client import AsyncQueueClient, QueueClient
 
 
 def threads() -> None:
@@ -24,7 +24,7 @@ def threads() -> None:
         assert_type(queue.browse("mails", state="waiting"), Iterator[MessageInfo])
         assert_type(queue.cancel("mails", "7"), Changed)
         takes_both(queue)
-        queue.send("mails", "hello", delay_s=5)  # type: ignore[call-arg]
+        queue.send("mails", "hello", delay_ms=5)  # type: ignore[call-arg]
 
         @queue.consumer("mails")
         def deliver(message: Message) -> str:

@@ -34,13 +34,15 @@ from delaylog import (
     TopicInfo,
     TopicSettings,
 )
-from delaylog.client.surface import QueueClient
+from delaylog.client._sync.surface import QueueClient
 
 
 def made() -> None:
     assert_type(Client(), Client)
     assert_type(Client.from_env(namespace="north"), Client)
-    assert_type(Client("http://127.0.0.1:8711", linger_ms=5).shards, Sequence[Shard])
+    assert_type(
+        Client("http://127.0.0.1:8711", linger=timedelta(milliseconds=5)).shards, Sequence[Shard]
+    )
     with Client() as client:
         assert_type(client, Client)
     Client(lingers_ms=5)  # type: ignore[call-arg]
@@ -51,27 +53,29 @@ def sent(client: Client, when: datetime) -> None:
     assert_type(client.send("mails", b"hello", at=when, tags=["a"], headers={"a": "b"}), Sent)
     assert_type(client.send("mails", json={"to": 7}), Sent)
     assert_type(client.send("mails", "hello").deliver_at_ms, int)
-    sending = client.send_soon("mails", "hello", delay_ms=500)
+    sending = client.send_soon("mails", "hello", delay=timedelta(milliseconds=500))
     assert_type(sending, ThreadSending)
-    assert_type(sending.result(timeout_s=1), Sent)
+    assert_type(sending.result(timeout=timedelta(seconds=1)), Sent)
     assert_type(sending.exception(), BaseException | None)
     assert_type(client.send_many("mails", ["a", b"b", NewMessage("c", id="c")]), list[Sent])
-    client.send("mails", "hello", delay_s=5)  # type: ignore[call-arg]
+    client.send("mails", "hello", delay_ms=5)  # type: ignore[call-arg]
     client.send("mails", 5)  # type: ignore[arg-type]
     client.send("mails", "hello", delay=5)  # type: ignore[arg-type]
 
 
 def received(client: Client) -> None:
-    messages = client.receive("mails", max=10, wait=timedelta(seconds=5), lease_ms=60_000)
+    messages = client.receive(
+        "mails", max=10, wait=timedelta(seconds=5), lease=timedelta(minutes=1)
+    )
     assert_type(messages, list[Message])
     assert_type(client.ack(messages), list[Settled])
     assert_type(client.nack(messages[0], delay=timedelta(minutes=1), reason="busy"), list[Settled])
-    assert_type(client.extend(messages, lease_ms=5_000), list[Settled])
+    assert_type(client.extend(messages, lease=timedelta(seconds=5)), list[Settled])
     assert_type(client.subscribe("mails", lease=timedelta(minutes=1)), Iterator[Message])
     for message in client.subscribe("mails"):
         with message:
             settled(message)
-    client.receive("mails", wait_s=5)  # type: ignore[call-arg]
+    client.receive("mails", wait_ms=5)  # type: ignore[call-arg]
 
 
 def settled(message: Message) -> None:
@@ -84,7 +88,7 @@ def settled(message: Message) -> None:
     assert_type(message.attempts, int)
     assert_type(message.lease_lost, bool)
     assert_type(message.ack(), Settled)
-    assert_type(message.nack(delay_ms=5, reason="busy"), Settled)
+    assert_type(message.nack(delay=timedelta(milliseconds=5), reason="busy"), Settled)
     assert_type(message.reject("poison"), Settled)
     assert_type(message.release(), Settled)
     assert_type(message.extend(lease=timedelta(minutes=1)), Settled)
@@ -106,7 +110,7 @@ def changed(client: Client) -> None:
     assert_type(client.reschedule("mails", "7", delay=timedelta(hours=1)), Changed)
     assert_type(client.replay("mails", ["7"]), list[Changed])
     assert_type(client.put_topic("mails", TopicSettings(max_retry=3)), TopicInfo)
-    assert_type(client.update_topic("mails", lease_ms=5_000), TopicInfo)
+    assert_type(client.update_topic("mails", lease=timedelta(seconds=5)), TopicInfo)
     assert_type(client.topics(), list[TopicInfo])
     assert_type(client.put_group("mails", "audit"), GroupInfo)
     assert_type(client.groups("mails"), list[GroupInfo])
@@ -171,7 +175,7 @@ def failed(client: Client) -> None:
         elsewhere: ConnectionError = error
         print(elsewhere)
     try:
-        client.flush(timeout_s=5)
+        client.flush(timeout=timedelta(seconds=5))
     except SendFailed as error:
         print(error.outcomes)
 

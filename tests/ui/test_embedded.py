@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,9 @@ from tests.ui.looking import Looking
 def test_thirty_days_pass(look: Any, tmp_path: Path) -> None:
     clock = delaylog.ManualClock()
     with delaylog.open(tmp_path / "data", clock=clock, fsync="never") as broker:
-        broker.send("reminders", "pay the rent", id="rent", delay_ms=30 * 86_400_000)
+        broker.send(
+            "reminders", "pay the rent", id="rent", delay=timedelta(milliseconds=30 * 86_400_000)
+        )
         url = broker.serve_ui()
         window: Looking = look(url.removesuffix("/ui/"))
         window.at("/topics/default/reminders/messages/rent")

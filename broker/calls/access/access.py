@@ -13,7 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from delaylog.broker.calls.access.authenticating import Authenticator
+from delaylog.broker.calls.access.authenticator import Authenticator
 from delaylog.broker.calls.access.first_admin import adopt, awaited, clear
 from delaylog.broker.calls.access.sessions import Sessions
 from delaylog.broker.engine.access.commands import note_used

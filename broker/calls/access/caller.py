@@ -1,19 +1,32 @@
-"""The caller of a call, and the checks of its rights and limits."""
+"""The caller of a call, the checks of its rights and limits, and whether it may make the call.
+
+The call's row in the table of calls decides. A call that names its group in the body or the query
+passes here if the caller has the right for some group; its handler checks the group
+(`places.permit_group`). A call about no topic passes if the caller has the right for some topic,
+and `admin` for all; its handler leaves out what the caller may not see.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from delaylog.broker.calls.problems import Problem
+from delaylog.broker.calls.answers import Problem
 from delaylog.broker.engine.access.grants import ALL, Permissions
-from delaylog.broker.engine.topics.token_bucket import TokenBucket
+from delaylog.broker.engine.topics.rates import TokenBucket
 from delaylog.contract.calls.call import WATCHING, Right
+from delaylog.contract.calls.table import ALL as CALLS
 from delaylog.storage.layout import NEVER_MS
 
 if TYPE_CHECKING:
-    from delaylog.broker.engine.access.principals import Principal
-    from delaylog.broker.host.waiters import TopicKey
+    from collections.abc import Mapping
 
+    from delaylog.broker.engine.access.principals import Principal
+    from delaylog.broker.engine.state import EngineState
+    from delaylog.broker.host.waiters import TopicKey
+    from delaylog.contract.calls.call import ApiCall
+
+
+# -------------------------------------------------------------------------------------- callers
 
 FOREIGN_MARK: Final = ":"
 """Part of each name that comes from an issuer. No principal's name contains it."""
@@ -117,7 +130,7 @@ class Caller:
         if self.messages is not None and interval_ms * self.messages.per_s < 1_000:
             per_s = self.messages.per_s
             raise Problem(
-                "quota",
+                "bad_request",
                 f"interval_ms {interval_ms} is more than {per_s} messages a second, the limit of "
                 f"{self.name!r}: it may be {-(-1_000 // per_s)} and above",
                 field="interval_ms",
@@ -138,8 +151,11 @@ class Caller:
 
 def _take(limit: Limit, count: int, now_ms: int, what: str) -> None:
     if count > limit.per_s:
+        # Waiting does not help, so this is no `quota`, which clients repeat.
         raise Problem(
-            "quota", f"the principal may send at most {limit.per_s} {what} a second; send fewer"
+            "too_large",
+            f"{count} {what} in one request are more than the principal's limit of {limit.per_s} "
+            "a second: send fewer at once",
         )
     bucket = limit.bucket
     taken = bucket.take(now_ms, count)
@@ -155,3 +171,52 @@ def _take(limit: Limit, count: int, now_ms: int, what: str) -> None:
 
 ANYONE: Final = Caller("anonymous", ALL)
 """The caller where no authentication is required."""
+
+
+# --------------------------------------------------------------------------- calls by their row
+
+_OF_SOME_GROUP: Final = {call.name: call.names_group or call.lists_groups for call in CALLS}
+"""Calls for which the right for one group of the topic is enough here."""
+
+
+def permit(caller: Caller, call: ApiCall, key: TopicKey, params: Mapping[str, str]) -> None:
+    """Raise a Problem (403) unless the caller may make this call."""
+    if caller is ANYONE:
+        return
+    right = call.right
+    if key[1] == "":
+        if right == "admin":
+            caller.check_everywhere(right)
+        else:
+            caller.check_somewhere(right)
+    elif "group" in params:
+        caller.check(right, key, params["group"])
+    elif _OF_SOME_GROUP[call.name]:
+        caller.check_some_group(right, key)
+    else:
+        caller.check(right, key)
+
+
+def check_group(
+    caller: Caller, state: EngineState, right: Right, key: TopicKey, name: str | None
+) -> None:
+    """Raise a Problem unless the caller has the right for a group of a topic; None = for all."""
+    if caller.permissions.may(right, key):
+        return
+    caller.check(right, key, name)
+    topic = state.topics.get(key)
+    if topic is not None and name is not None and topic.group(name) is None:
+        # The refusal of `places` lists groups, whose names this caller must not learn.
+        raise Problem("unknown", f"topic {topic.name!r} has no group {name!r}", field="group")
+
+
+def may_settle(caller: Caller, state: EngineState, key: TopicKey, lease: int) -> bool:
+    """Whether a caller may settle the messages of a lease.
+
+    A receipt names no group and can be guessed, so the group of its lease decides.
+    """
+    if caller.may("receive", key):
+        return True
+    found = state.leases.get(lease)
+    group = None if found is None else state.group(found.topic, found.group)
+    return group is not None and caller.may("receive", key, group.name)

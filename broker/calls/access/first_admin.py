@@ -15,8 +15,7 @@ from delaylog.broker.engine.access.grants import parse_grant
 from delaylog.broker.engine.access.principals import Principal, Secret
 from delaylog.broker.engine.access.token_form import digest_of
 from delaylog.broker.engine.errors import BadRequestError
-from delaylog.storage.files.file_system import parent_of
-from delaylog.storage.files.whole_files import read_file, replace_file
+from delaylog.storage.files.file_system import parent_of, read_file, replace_file
 
 if TYPE_CHECKING:
     from delaylog.broker.engine.state import EngineState

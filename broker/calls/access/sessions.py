@@ -19,7 +19,7 @@ from hmac import compare_digest
 from typing import Final
 
 from delaylog.broker.calls.access.caller import Caller
-from delaylog.broker.calls.problems import Problem
+from delaylog.broker.calls.answers import Problem
 from delaylog.broker.engine.access.token_form import digest_of
 from delaylog.storage.layout import NEVER_MS
 

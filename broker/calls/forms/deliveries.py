@@ -12,7 +12,7 @@ import numpy as np
 from delaylog.broker.calls.shapes import receipt_texts
 from delaylog.broker.engine.model import Delivery, FewDelivery
 from delaylog.contract.own_backoff import split_own_backoff
-from delaylog.storage.columns.questions import alike
+from delaylog.storage.columns import alike
 from delaylog.storage.layout import INDEX_ENTRY, TEXTS
 from delaylog.storage.messages.batch import BATCH_VERSION
 from delaylog.storage.messages.records import Record, RecordParts, cut_record

@@ -12,14 +12,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from delaylog.broker.calls.answer import Answer, Stream
+from delaylog.broker.calls.answers import Answer, Problem, Stream
 from delaylog.broker.calls.context import Context
-from delaylog.broker.calls.forms.arrow_answers import END, batch_bytes, schema_bytes
-from delaylog.broker.calls.forms.arrow_stream import ARROW
+from delaylog.broker.calls.forms.arrow_stream import ARROW, END, batch_bytes, schema_bytes
 from delaylog.broker.calls.forms.deliveries import COLUMNS, bulk_delivery, message_objects
-from delaylog.broker.calls.named_groups import named_in, the_group
-from delaylog.broker.calls.places import group_of, seen_by, the_topic
-from delaylog.broker.calls.problems import Problem
+from delaylog.broker.calls.places import group_of, named_in, seen_by, the_group, the_topic
 from delaylog.broker.calls.serving_node import ServingNode
 from delaylog.broker.calls.turn.long_poll import begin_asking
 from delaylog.broker.calls.turn.receives import GATE_SECONDS
@@ -29,6 +26,7 @@ from delaylog.broker.engine.deliver.claims import (
     ClaimRows,
     begin_claim,
     check_known,
+    check_new_claim,
     check_open,
     claim_bytes,
     claim_rows,
@@ -39,7 +37,7 @@ from delaylog.broker.engine.deliver.claims import (
     make_work,
     settle_work,
 )
-from delaylog.broker.engine.deliver.selecting import RECEIVE_BYTES_MAX, ReceiveRequest
+from delaylog.broker.engine.deliver.receives import RECEIVE_BYTES_MAX, ReceiveRequest
 from delaylog.broker.engine.errors import NotLeadingError
 from delaylog.broker.engine.late.demand import EVERYTHING
 from delaylog.broker.engine.model import Delivery, Topic
@@ -97,6 +95,8 @@ async def make_claim(ctx: Context) -> Answer:
     state, now_ms = node.engine.state, node.clock.now_ms()
     known = state.topics.get(ctx.topic_key)
     group = the_group(known, name)
+    if group is None:
+        check_new_claim(state, now_ms)
     topic = known or node.engine.make_topic(ctx.topic_key[1], now_ms, ctx.topic_key[0])
     group = group or named_in(topic, name)
     claim = begin_claim(

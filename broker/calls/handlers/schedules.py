@@ -11,14 +11,12 @@ from typing import Any, Final
 
 import numpy as np
 
-from delaylog.broker.calls.answer import Answer
+from delaylog.broker.calls.answers import Answer, Problem
 from delaylog.broker.calls.context import Context
 from delaylog.broker.calls.forms.deliveries import body_members
 from delaylog.broker.calls.places import the_topic
-from delaylog.broker.calls.problems import Problem
 from delaylog.broker.calls.shapes import take_body
 from delaylog.broker.engine.model import Topic
-from delaylog.broker.engine.schedules.backfill import plan_backfill, send_backfill
 from delaylog.broker.engine.schedules.commands import (
     Instants,
     anchored,
@@ -27,32 +25,34 @@ from delaylog.broker.engine.schedules.commands import (
     list_schedules,
     patch_schedule,
     pause_schedule,
+    plan_backfill,
     planned_schedule,
     previewed,
     put_schedule,
     resume_schedule,
     run_now,
+    send_backfill,
     spec_of,
     the_schedule,
 )
-from delaylog.broker.engine.schedules.instants import begin_after
-from delaylog.broker.engine.schedules.messages import unpack_message
-from delaylog.broker.engine.schedules.recall import recall_ahead
+from delaylog.broker.engine.schedules.runner import begin_after, recall_ahead, unpack_message
 from delaylog.broker.engine.schedules.schedule import Schedule
-from delaylog.broker.engine.send.sending import check_room
+from delaylog.broker.engine.send.sends import check_room
 from delaylog.broker.rules.schedules.dialects.table import with_converted
 from delaylog.broker.rules.schedules.explain import explain
 from delaylog.broker.rules.schedules.instants import next_instant
 from delaylog.broker.rules.schedules.zones import PACKAGED
-from delaylog.contract.calls.schedule_members import NAME, TIMING_MEMBERS, check_times
 from delaylog.contract.calls.schedules import (
     MESSAGE_FIELDS,
+    NAME,
     PUT_SCHEDULE,
+    TIMING_MEMBERS,
     TRY_SCHEDULE,
     UPDATE_SCHEDULE,
+    check_times,
 )
 from delaylog.contract.calls.shapes import JSON_VALUES_MAX
-from delaylog.contract.shape import Shape
+from delaylog.contract.members import Shape
 from delaylog.contract.times import UNIX_MS_MIN
 
 PAGE_BYTES: Final = 4 << 20

@@ -11,21 +11,17 @@ from dataclasses import replace
 from heapq import nsmallest
 from typing import Any, Final
 
-from delaylog.broker.calls.answer import Answer
+from delaylog.broker.calls.answers import Answer, Problem
 from delaylog.broker.calls.context import Context
-from delaylog.broker.calls.named_groups import named_in
-from delaylog.broker.calls.places import permit_group, the_topic
-from delaylog.broker.calls.problems import Problem
+from delaylog.broker.calls.places import named_in, permit_group, the_topic
 from delaylog.broker.engine.model import Topic
 from delaylog.broker.engine.push.commands import drop_target, put_target, the_target
 from delaylog.broker.engine.push.targets import BY_OPERATOR, WELL, GroupKey, Health, Target
 from delaylog.broker.engine.topics.groups import DEFAULT_NAME, Group
-from delaylog.broker.rules.push.addresses import refused_literal
-from delaylog.broker.rules.push.signing import make_secret, parse_secret, shown
-from delaylog.broker.rules.push.urls import check_url
+from delaylog.broker.rules.push_addresses import check_url, refused_literal
+from delaylog.broker.rules.push_signatures import make_secret, parse_secret, shown
 from delaylog.contract.calls.targets import PUT_TARGET, SECRETS_MAX, UPDATE_TARGET, URL
-from delaylog.contract.errors import MemberError
-from delaylog.contract.shape import Shape
+from delaylog.contract.members import MemberError, Shape
 from delaylog.extras import PUSH, missing_part
 
 SECRET_BYTES: Final = 32
@@ -105,8 +101,8 @@ async def put_target_(ctx: Context) -> Answer:
         made = _new_secret(ctx)
         secrets = (made,)
     target = replace(Target(url, secrets), **_plain(values, values))
-    put_target(state, topic, group, target, now_ms)
-    answer = _describe(ctx, topic, group, target, WELL, made)
+    health = put_target(state, topic, group, target, now_ms)
+    answer = _describe(ctx, topic, group, target, health, made)
     return await ctx.durable_answer(answer, status=200 if old else 201)
 
 
@@ -126,11 +122,14 @@ async def update_target(ctx: Context) -> Answer:
         made = _new_secret(ctx)
         secrets = (made, *secrets)[:SECRETS_MAX]
     target = replace(target, secrets=secrets)
+    kept: Health | None = health
     if values["push"] == "off":
-        health = replace(health, disabled=BY_OPERATOR, reason="")
-    elif values["push"] == "on" or values["url"] is not None:
-        health = WELL
-    put_target(state, topic, group, target, now_ms, health=health)
+        kept = replace(health, disabled=BY_OPERATOR, reason="")
+    elif values["push"] == "on":
+        kept = WELL
+    elif URL.name in given:
+        kept = None
+    health = put_target(state, topic, group, target, now_ms, health=kept)
     return await ctx.durable_answer(_describe(ctx, topic, group, target, health, made))
 
 

@@ -1,4 +1,7 @@
-"""Handlers of topics: list, read, create, change, delete, stats, overview."""
+"""Handlers of topics and their groups: list, read, create, change, delete, stats, overview.
+
+Operations on a whole topic are here too: purge, pause, resume.
+"""
 
 from __future__ import annotations
 
@@ -8,25 +11,24 @@ from heapq import nlargest
 from operator import itemgetter
 from typing import Any, Final
 
-from delaylog.broker.calls.answer import Answer
+from delaylog.broker.calls.answers import Answer, Problem
 from delaylog.broker.calls.context import Context
-from delaylog.broker.calls.places import seen_or_blank, the_topic
-from delaylog.broker.calls.problems import Problem
-from delaylog.broker.engine.late.bound import bounded_by
+from delaylog.broker.calls.places import group_of, named_in, permit_group, seen_or_blank, the_topic
+from delaylog.broker.engine.late.causes import bounded_by
 from delaylog.broker.engine.model import Topic
-from delaylog.broker.engine.topics.commands import drop_topic
-from delaylog.broker.engine.topics.groups import Group
+from delaylog.broker.engine.topics.commands import drop_group, drop_topic, pause, purge, put_group
+from delaylog.broker.engine.topics.groups import DEFAULT_NAME, Group
 from delaylog.broker.engine.topics.settings import TopicSettings, parse_settings
-from delaylog.broker.engine.views.counting import WaitingCounts
-from delaylog.broker.engine.views.list_filter import ListQuery
-from delaylog.broker.engine.views.list_page import Effort
+from delaylog.broker.engine.views.counts import WaitingCounts
+from delaylog.broker.engine.views.list_page import Effort, ListQuery
 from delaylog.broker.engine.views.listing import Listing
 from delaylog.broker.engine.views.oldest_due import oldest_due_ms
 from delaylog.broker.engine.views.overview import Overview
-from delaylog.broker.engine.watch.lateness import BOUNDS_MS
-from delaylog.contract.calls.shapes import TOPIC_SORTS
-from delaylog.contract.calls.topic_settings import SETTINGS
+from delaylog.broker.engine.watch.histogram import BOUNDS_MS
+from delaylog.contract.calls.shapes import SETTINGS, TOPIC_SORTS
 from delaylog.storage.layout import MessageState
+
+# --------------------------------------------------------------------------------------- topics
 
 CONSUMERS_MAX: Final = 100
 """Consumers that the counts of a topic name, those with the most messages under lease."""
@@ -54,7 +56,7 @@ def group_counts(group: Group) -> dict[str, int]:
     }
 
 
-def _describe(topic: Topic) -> dict[str, Any]:
+def _describe_topic(topic: Topic) -> dict[str, Any]:
     return {
         "topic": topic.name,
         "namespace": topic.namespace,
@@ -117,7 +119,7 @@ async def list_topics(ctx: Context) -> Answer:
         if first:
             await ctx.node.pause()
         some = ((namespace, name) for name in names[first : first + _DESCRIBED])
-        page += [_describe(topics[key]) for key in some if key in topics]
+        page += [_describe_topic(topics[key]) for key in some if key in topics]
     return ctx.answer({"topics": page, "cursor": cursor})
 
 
@@ -133,7 +135,7 @@ def _place(cursor: str) -> tuple[int, str]:
 
 async def get_topic(ctx: Context) -> Answer:
     """GET /v1/topics/{t}."""
-    return ctx.answer(_describe(the_topic(ctx)))
+    return ctx.answer(_describe_topic(the_topic(ctx)))
 
 
 async def put_topic(ctx: Context) -> Answer:
@@ -144,7 +146,7 @@ async def put_topic(ctx: Context) -> Answer:
     node = ctx.node
     known = node.engine.state.topics.get(ctx.topic_key)
     topic = node.engine.put_topic(ctx.topic_key[1], settings, node.clock.now_ms(), ctx.topic_key[0])
-    return await ctx.durable_answer(_describe(topic), status=200 if known else 201)
+    return await ctx.durable_answer(_describe_topic(topic), status=200 if known else 201)
 
 
 async def update_topic(ctx: Context) -> Answer:
@@ -155,7 +157,7 @@ async def update_topic(ctx: Context) -> Answer:
     ctx.note(members)
     node = ctx.node
     topic = node.engine.put_topic(ctx.topic_key[1], settings, node.clock.now_ms(), ctx.topic_key[0])
-    return await ctx.durable_answer(_describe(topic))
+    return await ctx.durable_answer(_describe_topic(topic))
 
 
 async def delete_topic(ctx: Context) -> Answer:
@@ -290,3 +292,92 @@ async def _oldest_due_ms(ctx: Context, topic: Topic, group: Group) -> int | None
         if cursor is None:
             break
     return None
+
+
+# ------------------------------------------------------ groups, and operations on a whole topic
+
+
+def _describe_group(topic: Topic, group: Group) -> dict[str, Any]:
+    return {
+        "group": group.name,
+        "topic": topic.name,
+        "namespace": topic.namespace,
+        "ephemeral": group.ephemeral,
+        "counts": group_counts(group),
+        "delivered": group.counts.delivered,
+    }
+
+
+def _the_group(ctx: Context) -> tuple[Topic, Group]:
+    """The topic and the group of the path, or 404."""
+    topic, name = the_topic(ctx), ctx.params["group"]
+    permit_group(ctx, name)
+    return topic, named_in(topic, name)
+
+
+async def list_groups(ctx: Context) -> Answer:
+    """GET …/groups."""
+    topic = the_topic(ctx)
+    groups = [
+        _describe_group(topic, group)
+        for group in topic.groups.values()
+        if ctx.caller.may("read", ctx.topic_key, group.name)
+    ]
+    return ctx.answer({"groups": groups})
+
+
+async def get_group(ctx: Context) -> Answer:
+    """GET …/groups/{g}."""
+    return ctx.answer(_describe_group(*_the_group(ctx)))
+
+
+async def put_group_(ctx: Context) -> Answer:
+    """PUT …/groups/{g}: create a group, which sees messages sent from now on."""
+    values = await ctx.values()
+    name = ctx.params["group"]
+    if name == DEFAULT_NAME:
+        raise Problem("conflict", "the topic's setting default_group controls the default group")
+    node = ctx.node
+    state, now_ms = node.engine.state, node.clock.now_ms()
+    topic = node.engine.make_topic(ctx.topic_key[1], now_ms, ctx.topic_key[0])
+    known = topic.group(name) is not None
+    group = put_group(state, topic, name, now_ms, ephemeral=values["ephemeral"])
+    return await ctx.durable_answer(_describe_group(topic, group), status=200 if known else 201)
+
+
+async def delete_group(ctx: Context) -> Answer:
+    """DELETE …/groups/{g}: messages that only this group had not consumed end."""
+    topic, group = _the_group(ctx)
+    node = ctx.node
+    drop_group(node.engine.state, topic, group, node.clock.now_ms())
+    return await ctx.durable_answer({"result": "done"})
+
+
+async def purge_topic(ctx: Context) -> Answer:
+    """POST …/purge: end waiting and ready messages, in one group or in all."""
+    values = await ctx.values()
+    name = None
+    if values["group"] is not None:
+        name = group_of(ctx, values)
+    else:
+        permit_group(ctx, None)
+    topic = the_topic(ctx)
+    groups = list(topic.groups.values()) if name is None else [named_in(topic, name)]
+    force, erase = values["force"], values["erase"]
+    if erase and (not force or len(groups) < len(topic.groups)):
+        what = "erase needs force: true" if not force else "erase applies to all groups of a topic"
+        raise Problem("bad_request", f"{what}; see erasing in docs/BACKUP.md", field="erase")
+    node = ctx.node
+    state = node.engine.state
+    count = ctx.count = purge(state, topic, groups, node.clock.now_ms(), force=force, erase=erase)
+    return await ctx.durable_answer({"result": "done", "purged": count})
+
+
+async def pause_topic(ctx: Context) -> Answer:
+    """POST …/pause, …/resume: stop or continue deliveries; sends and settles always go on."""
+    await ctx.values()
+    topic = the_topic(ctx)
+    node = ctx.node
+    pause(node.engine.state, topic, node.clock.now_ms(), paused=ctx.params["action"] == "pause")
+    node.wake_ready()
+    return await ctx.durable_answer({"result": "done", "paused": topic.paused})

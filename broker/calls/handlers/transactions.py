@@ -14,23 +14,20 @@ from typing import Any, Final
 import numpy as np
 
 from delaylog.broker.calls.access.caller import ANYONE
-from delaylog.broker.calls.answer import Answer
+from delaylog.broker.calls.answers import Answer
 from delaylog.broker.calls.context import Context
 from delaylog.broker.calls.forms.bulk_bodies import read_batch, read_topics
 from delaylog.broker.calls.handlers.messages import take_acks
 from delaylog.broker.engine.errors import ConflictError, GoneError
-from delaylog.broker.engine.send.sending import check_batch
+from delaylog.broker.engine.send.sends import check_batch
 from delaylog.broker.engine.transactions import commands
-from delaylog.broker.engine.transactions.commands import Known, PartName, state_of
-from delaylog.broker.engine.transactions.open_transaction import OpenTransaction, Unpublished
-from delaylog.broker.engine.transactions.outstanding import by_topic
-from delaylog.broker.engine.transactions.winners import Winner
+from delaylog.broker.engine.transactions.commands import Known, PartName, Winner, state_of
+from delaylog.broker.engine.transactions.table import OpenTransaction, Unpublished, by_topic
 from delaylog.contract.calls.call import Right
 from delaylog.contract.calls.shapes import STAGED_PARTS_MAX, WINNERS
-from delaylog.replication.leading.leader import Acks
-from delaylog.storage.log.transaction_frames import RESULTS, EndedTransaction
-from delaylog.storage.messages.batch import with_wire
-from delaylog.storage.messages.batch_ranges import BatchRanges
+from delaylog.replication.leader import Acks
+from delaylog.storage.log.payloads import RESULTS, EndedTransaction
+from delaylog.storage.messages.batch import BatchRanges, with_wire
 
 WINNERS_A_SLICE: Final = 500
 RUNS_A_SLICE: Final = 10
@@ -141,11 +138,13 @@ async def stage_part(ctx: Context) -> Answer:
 async def _stage_topics(ctx: Context, namespace: str, part: PartName, acks: Acks | None) -> Answer:
     """Stage a body with a column `topic`: each run of rows of one topic is a part, numbered on.
 
-    All rows are checked before one is staged, so that a refusal of a row has staged nothing.
+    All rows are checked before one is staged, so that a refusal of a row has staged nothing. A
+    quota or a full disk may leave parts.
     """
     name, node = ctx.params["transaction"], ctx.node
     _permit(ctx, name)
     batch, runs = await read_topics(ctx)
+    commands.check_numbers(part, len(runs))
     for topic in {topic for topic, _ in runs}:
         ctx.caller.check("send", (namespace, topic))
     state, now_ms = node.engine.state, node.clock.now_ms()

@@ -10,11 +10,11 @@ import asyncio
 from abc import ABC, abstractmethod
 from typing import Final, Generic, TypeVar
 
-from delaylog.broker.calls.named_groups import the_group
+from delaylog.broker.calls.places import the_group
 from delaylog.broker.calls.serving_node import ServingNode
 from delaylog.broker.calls.shapes import ReceiveCall
 from delaylog.broker.calls.turn.receives import GATE_SECONDS, Looked, waiting_key
-from delaylog.broker.engine.dispatch.dispatching import DUE_SECONDS, LOADING_SECONDS
+from delaylog.broker.engine.deliver.dispatcher import DUE_SECONDS, LOADING_SECONDS
 from delaylog.broker.engine.errors import NotLeadingError
 from delaylog.broker.engine.late.demand import EVERYTHING, IDS, Masks
 from delaylog.broker.engine.late.timeline import GroupKey

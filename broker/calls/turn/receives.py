@@ -10,12 +10,11 @@ import asyncio
 from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from delaylog.broker.calls.named_groups import the_group
+from delaylog.broker.calls.places import the_group
 from delaylog.broker.calls.shapes import ReceiveCall
 from delaylog.broker.calls.turn.askers import Asker, Awaited, refuse
-from delaylog.broker.engine.deliver.receiving import receive
-from delaylog.broker.engine.deliver.selecting import ReceiveRequest
-from delaylog.broker.engine.deliver.settling import Receipts, extend
+from delaylog.broker.engine.deliver.receives import ReceiveRequest, receive
+from delaylog.broker.engine.deliver.settlements import Receipts, extend
 from delaylog.broker.engine.model import Delivery
 from delaylog.broker.host.waiters import Place, TopicKey, WaitKey
 

@@ -11,22 +11,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, cast
 
-from delaylog.broker.calls.turn.single_sends import Part, batch_of
-from delaylog.broker.engine.control import changes
-from delaylog.broker.engine.control.changes import ControlResult, GroupedResult, in_groups
-from delaylog.broker.engine.deliver import settling
-from delaylog.broker.engine.deliver.settling import Receipts
+from delaylog.broker.calls.turn.askers import Part, batch_of
+from delaylog.broker.engine import changes
+from delaylog.broker.engine.changes import ControlResult, GroupedResult, in_groups
+from delaylog.broker.engine.deliver import settlements
+from delaylog.broker.engine.deliver.settlements import Receipts
 from delaylog.broker.engine.lookup.found_messages import FoundMessages
 from delaylog.broker.engine.model import SendResult, Settlement, Topic
-from delaylog.broker.engine.send.few_sends import send_few
-from delaylog.broker.engine.send.sending import send, topic_of_send
+from delaylog.broker.engine.send.sends import send, send_few, topic_of_send
 from delaylog.broker.engine.state import EngineState
 from delaylog.broker.engine.topics.groups import Group
 from delaylog.broker.host.waiters import TopicKey
 from delaylog.storage.layout import Int64Array
-from delaylog.storage.messages.batch import MessageBatch
-from delaylog.storage.messages.few_rows import FEW_ROWS_MAX
-from delaylog.storage.messages.singles import Single
+from delaylog.storage.messages.batch import MessageBatch, Single
+from delaylog.storage.messages.rows import FEW_ROWS_MAX
 
 
 class Engine(Protocol):
@@ -105,7 +103,7 @@ def settle_each(
     """Settle messages of several leases; an outcome for each."""
     now_ms = host.clock.now_ms()
     if wanted.verb == "ack":
-        return settling.ack_each(host.engine.state, topic, receipts, now_ms)
+        return settlements.ack_each(host.engine.state, topic, receipts, now_ms)
     return [_settle_one(host, topic, wanted, each, now_ms) for each in receipts]
 
 
@@ -114,15 +112,15 @@ def _settle_one(
 ) -> Settlement:
     state = host.engine.state
     if wanted.verb == "nack":
-        return settling.nack(
+        return settlements.nack(
             state, topic, receipts, now_ms, delay_ms=wanted.delay_ms, reason=wanted.reason
         )
     if wanted.verb == "reject":
-        return settling.reject(state, topic, receipts, now_ms, reason=wanted.reason)
+        return settlements.reject(state, topic, receipts, now_ms, reason=wanted.reason)
     lease_ms = topic.settings.lease_ms if wanted.lease_ms is None else wanted.lease_ms
     if wanted.verb == "begin":
-        return settling.begin(state, topic, receipts, now_ms, lease_ms=lease_ms)
-    return settling.extend(state, topic, receipts, now_ms, lease_ms=lease_ms)
+        return settlements.begin(state, topic, receipts, now_ms, lease_ms=lease_ms)
+    return settlements.extend(state, topic, receipts, now_ms, lease_ms=lease_ms)
 
 
 # --------------------------------------------------------------------------- change

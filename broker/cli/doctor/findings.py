@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final, TypeAlias, TypeVar
 
-from delaylog.broker.cli.failing import DONE, WRONG
+from delaylog.broker.cli.failures import DONE, WRONG
 from delaylog.broker.cli.output import emit
 
 LAG_BYTES_WARN: Final = 64 << 20

@@ -15,7 +15,7 @@ from statistics import median
 from typing import Final
 
 from delaylog.broker.cli.doctor.findings import Checks, Finding, Found, Mark, run_checks
-from delaylog.broker.cli.watching.topic_rows import seconds_text
+from delaylog.broker.cli.watching.scrapes import seconds_text
 
 SYNCS: Final = 32
 SYNC_BYTES: Final = 4_096

@@ -1,4 +1,4 @@
-"""The verb `doctor`, whose only action is `broker`."""
+"""The verb `doctor`, whose only action is `broker`: its help loads neither client nor checks."""
 
 from __future__ import annotations
 
@@ -35,6 +35,6 @@ def doctor_arguments(parser: argparse.ArgumentParser) -> None:
 
 def doctor_command(args: argparse.Namespace) -> int | Coroutine[Any, Any, int]:
     """`delaylog doctor`: 0, or 1 if a check fails. A warning is no failure."""
-    from delaylog.broker.cli.doctor.of_broker import broker_command
+    from delaylog.broker.cli.doctor.broker import broker_command
 
     return broker_command(args)

@@ -1,4 +1,4 @@
-"""Verbs about messages of a running broker; read `sending` and `receiving` first.
+"""Verbs about messages of a running broker; read `sends` and `leases` first.
 
 They call the broker by `connection` and print by `output`.
 """

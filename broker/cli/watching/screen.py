@@ -11,8 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from delaylog.broker.cli.values import plain_text, time_text
-from delaylog.broker.cli.watching.scrapes import Change
-from delaylog.broker.cli.watching.topic_rows import (
+from delaylog.broker.cli.watching.scrapes import (
     BY_KEY,
     COLUMNS,
     HANDED_OUT,
@@ -20,6 +19,7 @@ from delaylog.broker.cli.watching.topic_rows import (
     OTHER,
     READY,
     WIDE,
+    Change,
     TopicRow,
     bars,
     cells,

@@ -9,13 +9,12 @@ from typing import Any, Final
 
 from delaylog.broker.cli.arguments import add_broker, add_examples, count
 from delaylog.broker.cli.connection import ANSWER_S, transport_of
-from delaylog.broker.cli.failing import DONE
+from delaylog.broker.cli.failures import DONE
 from delaylog.broker.cli.output import emit
 from delaylog.broker.cli.values import id_text, plain_text, time_text
-from delaylog.broker.cli.watching.topic_rows import seconds_text
+from delaylog.broker.cli.watching.scrapes import seconds_text
 from delaylog.client._async.transport import AsyncTransport
-from delaylog.client.calls.places import Places
-from delaylog.client.calls.requests import request
+from delaylog.client.calls.call import Places, request
 from delaylog.client.errors import AnswerLost, NotReached, NotReady
 
 WAIT_MS: Final = 10_000

@@ -17,10 +17,16 @@ from typing import Any, Final, Self
 
 from delaylog.broker.cli.arguments import add_broker, add_examples, count, span
 from delaylog.broker.cli.connection import ANSWER_S, call, transport_of
-from delaylog.broker.cli.failing import DONE
+from delaylog.broker.cli.failures import DONE
 from delaylog.broker.cli.output import emit, print_table
-from delaylog.broker.cli.watching.scrapes import Change, Scrape, parse_scrape
-from delaylog.broker.cli.watching.topic_rows import COLUMNS, cells, rows_of
+from delaylog.broker.cli.watching.scrapes import (
+    COLUMNS,
+    Change,
+    Scrape,
+    cells,
+    parse_scrape,
+    rows_of,
+)
 from delaylog.client._async.transport import AsyncTransport
 from delaylog.client.calls.call import READ_FORM, Call, Form
 from delaylog.client.errors import ClientError

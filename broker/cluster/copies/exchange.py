@@ -14,10 +14,10 @@ from dataclasses import replace
 from functools import partial
 from typing import Protocol
 
-from delaylog.broker.backup.manifest import Manifest
-from delaylog.broker.cluster.copies.giving import CopyGiver
-from delaylog.broker.cluster.copies.incoming import IncomingFolder
-from delaylog.broker.cluster.copies.receiving import CopyReceiver
+from delaylog.broker.backup.copies import Manifest
+from delaylog.broker.cluster.copies.giver import CopyGiver
+from delaylog.broker.cluster.copies.incoming_folder import IncomingFolder
+from delaylog.broker.cluster.copies.receiver import CopyReceiver
 from delaylog.broker.cluster.leading.succession import Succession
 from delaylog.broker.cluster.member_files import MemberFiles
 from delaylog.broker.cluster.member_view import MemberView
@@ -25,13 +25,13 @@ from delaylog.broker.engine.engine import Engine
 from delaylog.broker.host.node import Node
 from delaylog.replication.epochs import epoch_node
 from delaylog.replication.errors import PeerError
-from delaylog.replication.events import Role
 from delaylog.replication.messages import (
     CopyEnd,
     CopyMessage,
     CopyOffer,
     CopyPart,
     CopyTaken,
+    Role,
 )
 from delaylog.storage.files.file_system import FileSystem
 from delaylog.storage.log.frames import Tick

@@ -1,5 +1,5 @@
-"""What a member does to lead: candidacy, pace of rounds, the gate, waiting sends, hand-overs.
+"""What a member does to lead: the gate, pace of rounds, waiting sends, hand-overs.
 
-Imports: replication, the host, the engine; of the cluster `member_view`, `fitness`, `peers`.
+Imports: replication, the host, the engine; of the cluster `member_view`, `watch`, `peers`.
 Begin with `succession` (whether the engine leads), then `lead`.
 """

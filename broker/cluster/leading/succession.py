@@ -15,7 +15,7 @@ from typing import Final
 from delaylog.broker.engine.engine import Engine
 from delaylog.broker.engine.keyspace.keyspace_files import LoadedKeyspace
 from delaylog.broker.host.node import Node
-from delaylog.replication.events import Serving
+from delaylog.replication.messages import Serving
 
 LAG_BYTES_MAX: Final = 512 << 10
 """A node that was just started replays its log before it can lead: a second or two for a megabyte

@@ -16,8 +16,7 @@ import hashlib
 from collections.abc import Callable
 from typing import Final
 
-from delaylog.broker.cluster.peers.counts import Refused
-from delaylog.broker.cluster.peers.handshake import HandshakeError
+from delaylog.broker.cluster.peers.handshake import HandshakeError, Refused
 from delaylog.replication.configuration import CLUSTER_ID_SIZE
 from delaylog.replication.messages import FolderIdentity, Hello
 from delaylog.replication.meta import Meta, MetaFile

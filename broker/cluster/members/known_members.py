@@ -17,7 +17,7 @@ from delaylog.broker.cluster.members.folders import Folders
 from delaylog.broker.cluster.members.node_status import Status, encode_status
 from delaylog.replication.configuration import CLUSTER_ID_SIZE, Configuration
 from delaylog.replication.node import ReplicationNode
-from delaylog.storage.log.levels import FIRST_LEVEL, KNOWN_LEVEL
+from delaylog.storage.log.frames import FIRST_LEVEL, KNOWN_LEVEL
 
 log = logging.getLogger("delaylog.cluster")
 

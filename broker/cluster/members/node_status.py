@@ -38,7 +38,7 @@ class Status:
     free_bytes: int = 0
     """Bytes free for messages on its disk."""
     unfit: str = ""
-    """Why it should not lead, by its own judgement (`fitness/judging.py`); empty = it is fit."""
+    """Why it should not lead, by its own judgement (`watch/fitness.py`); empty = it is fit."""
     sync_ms: int = 0
     """Median time of its recent syncs of the log; 0 = none."""
     sync_max_ms: int = 0

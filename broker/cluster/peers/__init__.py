@@ -2,15 +2,13 @@
 
 Imports: replication (messages), storage (feature levels), `broker.host` (addresses, look-ups
 of names, `accepting`, `tls`).
-Begin with `seams` (what a node gives and gets), then `transport`, `connection`, `handshake`.
+Begin with `transport` (also what a node gives and gets), then `connection`, `handshake`.
 """
 
-from delaylog.broker.cluster.peers.counts import PeerCounts, PeerTraffic, Refused
-from delaylog.broker.cluster.peers.handshake import Levels
-from delaylog.broker.cluster.peers.limits import PeerLimits
-from delaylog.broker.cluster.peers.seams import PeerConfig, PeerHost, Transport
+from delaylog.broker.cluster.peers.handshake import Levels, PeerCounts, PeerTraffic, Refused
+from delaylog.broker.cluster.peers.records import PeerLimits
 from delaylog.broker.cluster.peers.tls import PeerTls
-from delaylog.broker.cluster.peers.transport import PeerTransport
+from delaylog.broker.cluster.peers.transport import PeerConfig, PeerHost, PeerTransport, Transport
 
 __all__ = [
     "Levels",

@@ -15,27 +15,35 @@ from contextlib import contextmanager
 from enum import IntEnum
 from typing import Final, Protocol, cast
 
-from delaylog.broker.cluster.peers.counts import NOT_LASTING, PeerTraffic, Refused
 from delaylog.broker.cluster.peers.handshake import (
     CHALLENGE_SIZE,
     NO_PROOF,
+    NOT_LASTING,
     PROOF_SIZE,
     Handshake,
     HandshakeError,
     Identity,
     Levels,
+    PeerTraffic,
+    Refused,
     Side,
 )
-from delaylog.broker.cluster.peers.limits import RECORD_BYTES_MAX, TURN_BYTES, PeerLimits
-from delaylog.broker.cluster.peers.outgoing import Outgoing
-from delaylog.broker.cluster.peers.records import RecordError, RecordReader, RecordWriter
+from delaylog.broker.cluster.peers.records import (
+    RECORD_BYTES_MAX,
+    TURN_BYTES,
+    Outgoing,
+    PeerLimits,
+    RecordError,
+    RecordReader,
+    RecordWriter,
+)
 from delaylog.broker.cluster.peers.tls import (
     ANSWER_IN_PLAIN,
     answers_in_tls,
     peer_has_tls,
     tls_failure,
 )
-from delaylog.broker.host.tls.wrong_port import opens_with_tls
+from delaylog.broker.host.tls.failed_handshakes import opens_with_tls
 from delaylog.replication.errors import PeerError, WireError
 from delaylog.replication.messages import FolderIdentity, Hello, Message
 from delaylog.replication.wire import HEADER_SIZE, LAYOUTS, Decoder, encode

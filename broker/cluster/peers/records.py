@@ -1,23 +1,94 @@
-"""Records: the framing of an authenticated connection. A record is used only if its tag matches.
+"""Records: the framing of an authenticated connection, its limits and its send queue.
 
     0 size u32 of what is carried | 4 carried: whole messages (wire.py), or nothing, a ping | tag
 
     tag, 16 bytes = the beginning of HMAC-SHA256(key of the direction, number + size + carried)
 
-Records of a direction are numbered from 0; the number, u64, is not sent. A record that is left out,
-repeated, reordered, altered or taken from another connection has a wrong tag, and so have all after
-it. Little-endian. Both classes are pure: blocks in, blocks out.
+A record is used only if its tag matches. Records of a direction are numbered from 0; the number,
+u64, is not sent. A record that is left out, repeated, reordered, altered or taken from another
+connection has a wrong tag, and so have all after it. Little-endian.
+
+The send queue takes messages and gives blocks of records, in order. Messages of one turn share
+records. A long record is handed out in slices over several turns of the loop, since authenticating
+it at once would block the loop. All classes are pure: blocks in, blocks out.
 """
 
 from __future__ import annotations
 
 import hmac
 import struct
+from collections import deque
+from dataclasses import dataclass
 from typing import Final
 
-from delaylog.broker.cluster.peers.limits import GROWTH_BYTES, RECEIVE_BYTES, RECORD_BYTES_MAX
 from delaylog.replication.errors import PeerError
+from delaylog.replication.messages import Message
+from delaylog.replication.wire import HEADER_SIZE, LAYOUTS, encode
 from delaylog.storage.messages.batch import Block
+
+# ------------------------------------------------------------------------ limits of connections
+
+RECORD_BYTES_MAX: Final = HEADER_SIZE + max(layout.size_max for layout in LAYOUTS)
+"""Most bytes that one record carries: the largest message fits."""
+RECORD_BYTES_GOAL: Final = 1 << 20
+"""Most bytes of several messages in one record. A record is used only once it is complete, so in a
+longer one the first message would wait for the last."""
+SLICE_BYTES: Final = 1 << 20
+"""Bytes authenticated at once: about 1 ms, so that a long message does not block the loop."""
+TURN_BYTES: Final = 1 << 20
+"""Bytes handed to one socket in one turn of the loop; the rest follows in the next turn."""
+RECEIVE_BYTES: Final = 64 << 10
+"""Bytes read at once: a thousand small records, some milliseconds of work. A longer record gets its
+own buffer, which grows with the bytes that arrive."""
+GROWTH_BYTES: Final = 4 << 20
+"""Growth of that buffer: a length that is not authenticated yet must not allocate its memory."""
+JOIN_BYTES_MAX: Final = 64 << 10
+"""Blocks below this are joined before they are written; longer ones are written uncopied."""
+
+assert SLICE_BYTES <= RECORD_BYTES_GOAL <= TURN_BYTES < RECORD_BYTES_MAX < 1 << 32
+
+
+@dataclass(frozen=True, slots=True)
+class PeerLimits:
+    """Milliseconds and bytes; tests use other values, for which the relations below must hold."""
+
+    ping_ms: int = 150
+    """After sending nothing for this long, a node sends an empty record as a ping."""
+    silent_ms: int = 500
+    """A peer that sent no byte for this long is dead: three pings are missing. On a busy machine it
+    may be longer (replication/oracle.py)."""
+    look_ms: int = 50
+    """Interval of the checks of both."""
+    stranger_ms: int = 1_000
+    """Deadline of the handshake."""
+    strangers_max: int = 32
+    """Most connections that are not authenticated yet. One more closes the oldest: a member needs
+    two round trips only, so a flood of idle connections cannot keep it out."""
+    redial_min_ms: int = 20
+    redial_max_ms: int = 200
+    """A lost peer is dialled again after a random time, whose bound grows from min to max."""
+    refusals_quick: int = 5
+    """After more refusals in a row the pauses double, to `refused_max_ms`: such a cause lasts, as
+    another release or another secret. An ended process refuses nobody, so its return is awaited at
+    the pace above."""
+    refused_max_ms: int = 5_000
+    settled_ms: int = 1_000
+    """A connection that a peer ends earlier counts as refused."""
+    stop_ms: int = 250
+    """How long `stop` waits for sent bytes to drain."""
+    outgoing_bytes_max: int = 64 << 20
+    """Most bytes that wait for a slow peer: above it the connection is closed, and replication
+    ships the lost frames again. One message alone may be longer."""
+
+    def __post_init__(self) -> None:
+        assert self.look_ms <= self.ping_ms, "pings are sent when it is looked"
+        assert 2 * self.ping_ms + self.look_ms < self.silent_ms, "one ping may be late"
+        assert 0 < self.redial_min_ms <= self.redial_max_ms
+        assert self.redial_max_ms <= self.refused_max_ms
+        assert self.strangers_max > 0
+
+
+# -------------------------------------------------------------------------------------- records
 
 SIZE: Final = struct.Struct("<I")
 SIZE_SIZE: Final = 4
@@ -183,3 +254,87 @@ class RecordReader:
     def _check(self, tag: bytes) -> None:
         if not hmac.compare_digest(tag, self._tags.tag()):
             raise RecordError("a record was altered, repeated or reordered")
+
+
+# ------------------------------------------------------------------------------- the send queue
+
+
+class Outgoing:
+    """Waiting messages of one connection, and the record that is partly handed out."""
+
+    def __init__(self, writer: RecordWriter) -> None:
+        self._writer = writer
+        self._messages: deque[list[Block]] = deque()
+        self._rest: deque[Block] = deque()
+        """Blocks of the open record that are not authenticated yet."""
+        self._open = False
+        self.bytes_waiting = 0
+        """Bytes of messages that are not handed out yet."""
+
+    def add(self, message: Message) -> None:
+        """Queue a message."""
+        blocks = encode(message)
+        self._messages.append(blocks)
+        self.bytes_waiting += sum(map(len, blocks))
+
+    def take(self, bytes_max: int) -> list[Block]:
+        """Blocks to write now: records up to about so many bytes. Empty when nothing waits."""
+        out: list[Block] = []
+        taken = 0
+        while taken < bytes_max and (self._open or self._messages):
+            if not self._open:
+                out.append(self._begin())
+            taken += self._cover(out, bytes_max - taken)
+        self.bytes_waiting -= taken
+        return _joined(out)
+
+    def ping(self) -> Block:
+        """An empty record; no record may be open."""
+        assert not self._open
+        return b"".join(self._writer.seal([]))
+
+    def _begin(self) -> bytes:
+        """Start a record with the waiting messages, up to `RECORD_BYTES_GOAL`."""
+        size = 0
+        while self._messages and size < RECORD_BYTES_GOAL:
+            more = sum(map(len, self._messages[0]))
+            if size and size + more > RECORD_BYTES_GOAL:
+                break
+            self._rest += self._messages.popleft()
+            size += more
+        self._open = True
+        return self._writer.begin(size)
+
+    def _cover(self, out: list[Block], bytes_max: int) -> int:
+        """Hand out at least one block or slice of the open record; at its end, the tag."""
+        taken = 0
+        while self._rest and taken < bytes_max:
+            block = self._rest.popleft()
+            if len(block) > SLICE_BYTES:
+                view = memoryview(block)
+                self._rest.appendleft(view[SLICE_BYTES:])
+                block = view[:SLICE_BYTES]
+            self._writer.cover(block)
+            out.append(block)
+            taken += len(block)
+        if not self._rest:
+            self._open = False
+            out.append(self._writer.end())
+        return taken
+
+
+def _joined(blocks: list[Block]) -> list[Block]:
+    """The same bytes in fewer blocks: short blocks are joined, long ones are not copied."""
+    out: list[Block] = []
+    small: list[Block] = []
+    for block in blocks:
+        if len(block) < JOIN_BYTES_MAX:
+            small.append(block)
+            continue
+        if small:
+            out.append(b"".join(small))
+            small = []
+        out.append(block)
+    if small:
+        out.append(small[0] if len(small) == 1 else b"".join(small))
+    return out

@@ -15,13 +15,12 @@ from dataclasses import replace
 from typing import Final
 
 from delaylog.broker.host.machine import REAL
-from delaylog.broker.host.settings.options import ConfigError
+from delaylog.broker.host.settings import ConfigError
 from delaylog.broker.host.system.name_lookup import Found
 from delaylog.broker.host.tls import certificates
-from delaylog.broker.host.tls.alerts import AlertingContext
 from delaylog.broker.host.tls.certificates import Authorities, Certificate, Fault, Gravity, Hosts
-from delaylog.broker.host.tls.pem import load_pair, trust
-from delaylog.broker.host.tls.wrong_port import ALERT, is_plain
+from delaylog.broker.host.tls.contexts import load_pair, trust
+from delaylog.broker.host.tls.failed_handshakes import ALERT, AlertingContext, is_plain
 from delaylog.broker.host.watch.reloader import Use
 
 _CA: Final = "tls.ca"

@@ -4,6 +4,9 @@ Each pair of nodes uses one connection, which the node with the smaller index di
 authenticated connection of the same peer replaces the older one. Messages of a connection keep
 their order; messages that are lost with a connection are not sent again here: replication does
 that. The steps of a connection are in handshake.py, its records in records.py.
+
+`PeerConfig`, `PeerHost` and `Transport` are the interface between a node and its connections.
+`Strangers` limits the number and the time of accepted connections that are not authenticated yet.
 """
 
 from __future__ import annotations
@@ -12,25 +15,194 @@ import asyncio
 import logging
 import socket
 import ssl
-from collections.abc import Collection, Coroutine, Mapping
+from collections.abc import Callable, Collection, Coroutine, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import Any, Final, Protocol
 
 from delaylog.broker.cluster.peers.connection import Connection
-from delaylog.broker.cluster.peers.counts import PeerCounts, Refused
-from delaylog.broker.cluster.peers.handshake import NONCE_SIZE, Identity
-from delaylog.broker.cluster.peers.limits import PeerLimits
-from delaylog.broker.cluster.peers.seams import PeerConfig, PeerHost
-from delaylog.broker.cluster.peers.strangers import Strangers, tls_options
-from delaylog.broker.cluster.peers.tls import connect, host_at, tls_failure
-from delaylog.broker.host.accepting import Acceptor
+from delaylog.broker.cluster.peers.handshake import (
+    NONCE_SIZE,
+    Identity,
+    Keys,
+    Levels,
+    PeerCounts,
+    Refused,
+)
+from delaylog.broker.cluster.peers.records import PeerLimits
+from delaylog.broker.cluster.peers.tls import (
+    PeerTls,
+    connect,
+    host_at,
+    peer_lacks_tls,
+    refuse_plain,
+    tls_failure,
+)
 from delaylog.broker.host.machine import Machine
 from delaylog.broker.host.system.name_lookup import Names
-from delaylog.broker.host.tls.alerts import alerting
+from delaylog.broker.host.tls.failed_handshakes import alerting
+from delaylog.broker.host.tls.listener import Acceptor
 from delaylog.broker.host.watch.quiet_log import QuietLog
 from delaylog.broker.rules.addresses import host_port
 from delaylog.replication.messages import FolderIdentity, Hello, Message
+from delaylog.storage.log.frames import KNOWN_LEVEL
+
+# -------------------------------------------------------------------------------- the interface
+
+
+class PeerFolders(Protocol):
+    """The identities of data folders; see members/folders.py."""
+
+    def identity(self, peer: int) -> FolderIdentity:
+        """The identity of this node's folder to send to a peer."""
+
+    def judge(
+        self, peer: int, hello: Hello, theirs: FolderIdentity, connected: FolderIdentity | None
+    ) -> None:
+        """Accept the peer's folder, or raise HandshakeError."""
+
+
+class Transport(Protocol):
+    """The connections of a node, as a member uses them."""
+
+    counts: PeerCounts
+    """Counters since the start."""
+
+    async def start(self) -> int:
+        """Listen and connect; returns the port. Raises OSError if it cannot listen."""
+
+    async def stop(self) -> None:
+        """End all connections."""
+
+    def connected(self) -> frozenset[int]:
+        """Peers with an open connection."""
+
+    def hello_of(self, peer: int) -> Hello | None:
+        """The HELLO of a connected peer; None if it is away."""
+
+    def known_level(self, peer: int) -> int | None:
+        """The feature level that a connected peer knows; None if it is away."""
+
+    def folder_of(self, peer: int) -> FolderIdentity | None:
+        """The folder identity of a connected peer; None if it is away."""
+
+    def set_addresses(self, addresses: Mapping[int, tuple[str, int]]) -> None:
+        """Connect to these nodes only, from now on; this node is included."""
+
+    def set_removed(self, removed: Collection[int], farewell: Message) -> None:
+        """When one of these nodes connects, send it the farewell and close the connection."""
+
+    def dial_all(self, *, wanted: bool) -> None:
+        """Set whether to dial nodes with smaller indexes too: they do not dial a removed node."""
+
+    def send(self, peer: int, message: Message) -> None:
+        """Send a message in this turn of the loop; drop it if the peer is away."""
+
+    def flush(self) -> None:
+        """Send now what would be sent at the end of the turn."""
+
+    def drop(self, peer: int, reason: str) -> None:
+        """Close the connection to a peer; it is opened again."""
+
+
+@dataclass(frozen=True, slots=True)
+class PeerConfig:
+    """The configuration of a node's connections."""
+
+    node: int
+    cluster_id: bytes
+    keys: Keys
+    """Keys of 32 bytes or more, used for nothing else."""
+    addresses: Mapping[int, tuple[str, int]]
+    """Addresses of all nodes; see `set_addresses`."""
+    listen: tuple[str, int]
+    tls: PeerTls | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PeerHost:
+    """The owner of a node's connections: what it sends to peers, and its callbacks."""
+
+    hello: Callable[[], Hello]
+    folders: PeerFolders
+    on_message: Callable[[int, Message], None]
+    """May raise PeerError, which closes the connection."""
+    on_connect: Callable[[int], None]
+    on_disconnect: Callable[[int, bool], None]
+    """Called once after each `on_connect`, never from inside `send`, `flush` or `drop`. True = the
+    other side closed the connection, as the kernel does when a process ends."""
+    levels: Callable[[], Levels] = lambda: Levels(KNOWN_LEVEL)
+    describe: Callable[[int], str] = "node {}".format
+    """A node for messages, such as `node 2 (beta)`."""
+    stretch: Callable[[], float] = lambda: 1.0
+    """By how much the machine is busy: a peer may be silent that much longer."""
+
+
+# --------------------------------------------------- connections that are not authenticated yet
+
+
+class Strangers:
+    """The connections of one transport that are not authenticated yet."""
+
+    def __init__(self, limits: PeerLimits, counts: PeerCounts, tls: PeerTls | None) -> None:
+        self._limits = limits
+        self._counts = counts
+        self._tls = tls
+        self._tasks: dict[Connection, asyncio.Task[None]] = {}
+        """By connection, oldest first."""
+
+    def add(self, connection: Connection, task: asyncio.Task[None]) -> None:
+        """A connection was accepted, and `task` runs its `welcome`; too many close the oldest."""
+        while len(self._tasks) >= self._limits.strangers_max:
+            oldest = next(iter(self._tasks))
+            oldest.close(Refused.CROWD, "too many connections that are not authenticated")
+            self._tasks.pop(oldest).cancel()
+        self._tasks[connection] = task
+        self._count()
+
+    async def welcome(self, connection: Connection, sock: socket.socket) -> None:
+        """Let the peer authenticate itself within `stranger_ms`."""
+        context = None if self._tls is None else self._tls.server
+        try:
+            async with asyncio.timeout(self._limits.stranger_ms / 1000):
+                if context and await refuse_plain(sock):
+                    connection.close(Refused.TLS, peer_lacks_tls(connection.who))
+                    return
+                with connection.made_or_lost(), alerting(sock):
+                    await asyncio.get_running_loop().connect_accepted_socket(
+                        lambda: connection, sock, **tls_options(context, self._limits)
+                    )
+                await connection.settled
+        except OSError as error:
+            # The peer may have been just in time, and the timeout was noticed only now.
+            if connection.hello is not None:
+                return
+            if isinstance(error, TimeoutError):
+                connection.close(Refused.LATE, "the peer did not authenticate itself in time")
+            else:
+                text = tls_failure(error, connection.who)
+                connection.close(Refused.TLS if context else Refused.CUT, text)
+
+    def remove(self, connection: Connection) -> None:
+        """The connection is authenticated, or its task has ended."""
+        if self._tasks.pop(connection, None) is not None:
+            self._count()
+
+    def _count(self) -> None:
+        counts = self._counts
+        counts.strangers = len(self._tasks)
+        counts.strangers_most = max(counts.strangers_most, counts.strangers)
+
+
+def tls_options(context: ssl.SSLContext | None, limits: PeerLimits) -> dict[str, Any]:
+    """The arguments for asyncio to use TLS, with time limits for its begin and its end."""
+    # Without TLS asyncio accepts no time limits.
+    limit_s = None if context is None else limits.stranger_ms / 1000
+    return {"ssl": context, "ssl_handshake_timeout": limit_s, "ssl_shutdown_timeout": limit_s}
+
+
+# -------------------------------------------------------------------------------- the transport
 
 _LOGGER: Final = logging.getLogger(__name__)
 _BACKLOG: Final = 128

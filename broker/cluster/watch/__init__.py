@@ -1,5 +1,5 @@
-"""What a member observes and reports: clocks, a missing majority, differing addresses; metrics.
+"""What a member observes and reports: fitness to lead, clocks, a missing majority; metrics.
 
 Imports: replication, the host, `members`, `copies`; the metrics also `member`.
-Begin with `member_watch`.
+`fitness` is pure. Begin with `member_watch`.
 """

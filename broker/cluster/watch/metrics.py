@@ -7,13 +7,12 @@ from collections.abc import Iterator
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
-from delaylog.broker.cluster.fitness.judging import Unfit
-from delaylog.broker.cluster.fitness.planning import Reason
-from delaylog.broker.cluster.fitness.watch import RESULTS, FitnessWatch
 from delaylog.broker.cluster.member import ClusterMember
 from delaylog.broker.cluster.members.operator_calls import ROLES, OperatorCalls
-from delaylog.broker.cluster.peers.counts import Refused
-from delaylog.broker.host.metrics.families import by_label, families, family
+from delaylog.broker.cluster.peers.handshake import Refused
+from delaylog.broker.cluster.watch.fitness import Reason, Unfit
+from delaylog.broker.cluster.watch.fitness_watch import RESULTS, FitnessWatch
+from delaylog.broker.host.watch.metrics_table import by_label, families, family
 from delaylog.replication.epochs import epoch_counter
 
 # Metrics of a member's fitness, and of the moves of the leadership that it caused.

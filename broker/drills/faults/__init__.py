@@ -1,5 +1,5 @@
-"""The faults of drills, one module for each kind.
+"""The faults of drills, one module for each subject.
 
 Imports: drills.
-Begin with `kills`.
+Begin with `processes`.
 """

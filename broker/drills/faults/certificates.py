@@ -21,8 +21,7 @@ from delaylog.broker.drills.kinds import DrillError
 from delaylog.broker.drills.rounds import Stage
 from delaylog.broker.drills.trio import LOOPBACK, NODES, Trio
 from delaylog.broker.host.system.private_files import replace_file
-from delaylog.client.child_broker import delaylog_program
-from delaylog.client.free_ports import free_port
+from delaylog.client.child_broker import delaylog_program, free_port
 
 LASTS_S: Final = 60
 RENEW_EVERY_S: Final = 20.0

@@ -54,15 +54,18 @@ def rotate(
     state: EngineState, name: str, secret: Secret, now_ms: int, *, previous_until_ms: int
 ) -> Principal:
     """Give a principal a new secret; its newest previous one stays valid until a time."""
-    changed = the_principal(state, name).with_secret(secret, previous_until_ms)
+    principal = the_principal(state, name)
+    changed = principal.with_secret(secret, now_ms, previous_until_ms=previous_until_ms)
     _append(state, {"put": changed.pack()}, now_ms)
     return changed
 
 
 def end_previous(state: EngineState, name: str, now_ms: int) -> Principal:
-    """Revoke all secrets of a principal but the newest."""
+    """Revoke all secrets of a principal but the newest that has not expired."""
     principal = the_principal(state, name)
-    changed = replace(principal, secrets=principal.secrets[-1:])
+    changed = replace(principal, secrets=principal.newest(now_ms))
+    if not changed.may_log_in(now_ms):
+        _check_admin_left(state, principal, now_ms)
     _append(state, {"put": changed.pack()}, now_ms)
     return changed
 

@@ -1,9 +1,17 @@
-"""A principal: a name, secrets that prove it, grants, and limits on its rate."""
+"""Principals: a name, secrets that prove it, grants, and limits on its rate; and the table of all.
+
+The table is part of the state of an engine, and ACCESS frames change it. Such a frame is a msgpack
+map with one of these members:
+
+    put      a principal, which replaces the one of its name
+    drop     the name of a principal
+    used     {name: Unix ms}: last use of principals, a frame in ten minutes and a leadership
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
@@ -14,8 +22,6 @@ from delaylog.storage.layout import NEVER_MS
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,99}\Z")
 GRANTS_MAX: Final = 64
 CERTIFICATES_MAX: Final = 16
-SECRETS_MAX: Final = 2
-"""Secrets of a principal that are valid at the same time: the new and the previous one."""
 CERTIFICATE: Final = re.compile(r"(uri|dns|email|cn):[!-~]{1,200}\Z")
 RATE_MAX: Final = 1_000_000_000
 
@@ -35,7 +41,7 @@ class Principal:
     name: str
     grants: tuple[Grant, ...]
     secrets: tuple[Secret, ...] = ()
-    """Oldest first."""
+    """Oldest first: the previous one and the new one."""
     certificates: tuple[str, ...] = ()
     """Identities in client certificates that prove the principal, such as `dns:worker.example`."""
     messages_per_s: int = 0
@@ -93,13 +99,18 @@ class Principal:
             for name in ("grants", "certificates", "messages_per_s", "calls_per_s")
         )
 
-    def with_secret(self, secret: Secret, previous_until_ms: int) -> Principal:
+    def newest(self, now_ms: int) -> tuple[Secret, ...]:
+        """The newest secret that has not expired, or the newest of all; none if there is none."""
+        valid = [each for each in self.secrets if each.expires_ms > now_ms]
+        return tuple(valid[-1:]) or self.secrets[-1:]
+
+    def with_secret(self, secret: Secret, now_ms: int, *, previous_until_ms: int) -> Principal:
         """The principal with a new secret. Its newest previous one expires at `previous_until_ms`,
         or earlier if it was to expire earlier.
         """
-        kept = self.secrets[-(SECRETS_MAX - 1) :]
-        kept = tuple(
-            each._replace(expires_ms=min(each.expires_ms, previous_until_ms)) for each in kept
+        kept = (
+            each._replace(expires_ms=min(each.expires_ms, previous_until_ms))
+            for each in self.newest(now_ms)
         )
         return replace(self, secrets=(*kept, secret))
 
@@ -127,3 +138,62 @@ class Principal:
             calls_per_s=members["calls_per_s"],
             created_ms=members["created_ms"],
         )
+
+
+# ------------------------------------------------------------------------------------ the table
+
+
+class AccessTable:
+    """All principals, by name, secret and certificate."""
+
+    def __init__(self) -> None:
+        self.principals: dict[str, Principal] = {}
+        self.by_digest: dict[bytes, Principal] = {}
+        self.by_certificate: dict[str, Principal] = {}
+        self.used_ms: dict[str, int] = {}
+        """Last use of each principal, as ACCESS frames record it."""
+        self.version = 0
+        """Grows with each change of a principal; not state."""
+
+    def apply(self, members: Mapping[str, Any]) -> None:
+        """Apply an ACCESS frame."""
+        if "put" in members:
+            self._put(Principal.unpack(members["put"]))
+        elif "drop" in members:
+            self._forget(members["drop"])
+            self.used_ms.pop(members["drop"], None)
+        elif "used" in members:
+            self.used_ms |= members["used"]
+
+    def _put(self, principal: Principal) -> None:
+        self._forget(principal.name)
+        self.principals[principal.name] = principal
+        self.by_digest |= {secret.digest: principal for secret in principal.secrets}
+        self.by_certificate |= dict.fromkeys(principal.certificates, principal)
+
+    def _forget(self, name: str) -> None:
+        self.version += 1
+        old = self.principals.pop(name, None)
+        if old is not None:
+            for secret in old.secrets:
+                self.by_digest.pop(secret.digest, None)
+            for identity in old.certificates:
+                self.by_certificate.pop(identity, None)
+
+    def snapshot(self) -> dict[str, Any]:
+        """Its members in a checkpoint."""
+        return {
+            "principals": [each.pack() for each in self.principals.values()],
+            "used": dict(self.used_ms),
+        }
+
+    def restore(self, saved: Mapping[str, Any]) -> None:
+        """Fill an empty table from a checkpoint."""
+        for each in saved["principals"]:
+            self._put(Principal.unpack(each))
+        self.used_ms = dict(saved["used"])
+
+    def certified(self, identities: Iterable[str]) -> Principal | None:
+        """The principal that one of a certificate's identities proves."""
+        found = (self.by_certificate.get(each) for each in identities)
+        return next((each for each in found if each is not None), None)

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from delaylog.broker.engine.apply.lease_frames import leave_leases
 from delaylog.broker.engine.apply.send_frames import expose
-from delaylog.broker.engine.apply.state_frames import leave_leases
-from delaylog.broker.engine.apply.whole_frames import whole
+from delaylog.broker.engine.deliver.failures import RETURNS, Failed, note_failures
 from delaylog.broker.engine.deliver.ready_again import free_keys
-from delaylog.broker.engine.failures.noting import RETURNS, Failed, note_failures
-from delaylog.broker.engine.state import EngineState
-from delaylog.storage.columns.questions import every, guests_per_hour, per_hour, some
-from delaylog.storage.columns.whole_rows import copy_rows, take_rows
+from delaylog.broker.engine.state import EngineState, whole
+from delaylog.storage.columns import copy_rows, every, guests_per_hour, per_hour, some, take_rows
 from delaylog.storage.errors import CorruptionError
 from delaylog.storage.layout import (
     HOUR_MS,

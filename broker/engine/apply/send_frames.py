@@ -1,7 +1,9 @@
-"""What SEND and PUBLISH frames do: rows are created.
+"""What SEND, TXN and PUBLISH frames do: rows are created, at once or by a transaction.
 
-Each row gets its ref, is counted in every group that sees it and waits for the wheel. Rows of a
-PUBLISH frame were staged before; they count as sent at the position of their COMMIT frame.
+Each row gets its ref, is counted in every group that sees it and waits for the wheel. TXN frames
+change the table of transactions. The rows of a transaction are staged by its PART frames, count as
+living from its COMMIT frame on, and are created by PUBLISH frames; they count as sent at the
+position of the COMMIT frame.
 """
 
 from __future__ import annotations
@@ -12,21 +14,80 @@ from typing import NamedTuple
 
 import numpy as np
 
-from delaylog.broker.engine.apply.transaction_frames import uncount_committed
-from delaylog.broker.engine.apply.whole_frames import whole
 from delaylog.broker.engine.lookup.text_entries import index_few, index_sent
 from delaylog.broker.engine.model import Topic
 from delaylog.broker.engine.send.producers import digest_of, pack_answer
-from delaylog.broker.engine.state import EngineState, FewExposure
-from delaylog.storage.columns.questions import some
+from delaylog.broker.engine.state import EngineState, FewExposure, whole
+from delaylog.broker.engine.transactions.table import Unpublished, by_topic
+from delaylog.storage.columns import some
 from delaylog.storage.layout import HOUR_MS, HOUR_SHIFT, FrameKind, Int64Array
 from delaylog.storage.log.frames import Frame
-from delaylog.storage.log.payloads import SendDecision
-from delaylog.storage.log.transaction_frames import PublishDecision
-from delaylog.storage.messages.batch import MessageBatch, has_own_backoffs
-from delaylog.storage.messages.few_rows import FewRows
-from delaylog.storage.messages.rows import PlacedRows, place_rows
+from delaylog.storage.log.payloads import PublishDecision, SendDecision, StagedPart, TxnOp, unpack
+from delaylog.storage.messages.batch import Block, MessageBatch, has_own_backoffs
+from delaylog.storage.messages.rows import FewRows, PlacedRows, place_rows
 from delaylog.wheel import FEW_ENTRIES_MAX, Entries
+
+# ------------------------------------------------------------------------------------------ TXN
+
+
+@whole
+def apply_transaction(
+    state: EngineState, payload: Block, leader_time_ms: int, position: int
+) -> None:
+    """Apply a TXN frame, as a leader does and as a replay does."""
+    table = state.transactions
+    head, tail = unpack(payload)
+    op = head["op"]
+    if op == TxnOp.PART:
+        apply_part(state, StagedPart.decode(head), position, len(tail))
+    elif op == TxnOp.BEGIN:
+        table.begin(
+            head["txn"],
+            head["id"],
+            ttl_ms=head["ttl"],
+            expires_ms=head["expires"],
+            leader_time_ms=leader_time_ms,
+            owner=head.get("by", ""),
+        )
+    elif op == TxnOp.COMMIT:
+        indexes = np.frombuffer(tail, "<u4")
+        count_committed(state, table.commit(head["txn"], indexes, leader_time_ms, position))
+    elif op == TxnOp.ABORT:
+        table.end(head["txn"], "aborted", leader_time_ms)
+    elif op == TxnOp.EXPIRE:
+        table.end(head["txn"], "expired", leader_time_ms)
+    elif op == TxnOp.FORGET:
+        table.forget(head["before"])
+
+
+def apply_part(state: EngineState, staged: StagedPart, position: int, size: int) -> None:
+    """Note a part of `size` bytes that the frame at `position` has staged."""
+    state.transactions.stage(staged, position, size)
+
+
+def count_committed(state: EngineState, one: Unpublished) -> None:
+    """Count rows as living from their commit on, published or not."""
+    for number, rows, _ in by_topic(one.parts):
+        state.before_change(number)
+        topic = state.by_number.get(number)
+        for group in topic.groups.values() if topic is not None else ():
+            group.counts.add("living", rows)
+
+
+def uncount_committed(state: EngineState, one: Unpublished, number: int, rows: int) -> None:
+    """Undo `count_committed` for rows that are published now, since `apply_send` counts them.
+
+    A group whose floor lies behind the commit does not count them any more: a purge ended them, or
+    the group was created later.
+    """
+    state.before_change(number)
+    topic = state.by_number.get(number)
+    for group in topic.groups.values() if topic is not None else ():
+        if group.floor <= one.position:
+            group.counts.add("living", -rows)
+
+
+# ----------------------------------------------------------------------------- SEND and PUBLISH
 
 
 class Logged(NamedTuple):

@@ -10,15 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from delaylog.broker.engine.apply.state_frames import left_leases
-from delaylog.broker.engine.apply.whole_frames import whole
+from delaylog.broker.engine.apply.lease_frames import left_leases
 from delaylog.broker.engine.late.timeline import WHOLE
 from delaylog.broker.engine.model import Topic
-from delaylog.broker.engine.state import EngineState
+from delaylog.broker.engine.state import EngineState, whole
 from delaylog.broker.engine.topics.groups import DEFAULT_GROUP, DEFAULT_NAME, Group
 from delaylog.broker.engine.topics.settings import TopicSettings
-from delaylog.storage.columns.count_columns import CountColumns
-from delaylog.storage.columns.questions import guests_per_hour, per_hour
+from delaylog.storage.columns import CountColumns, guests_per_hour, per_hour
 from delaylog.storage.layout import STATE_ENTRY, Cause, MessageState
 
 

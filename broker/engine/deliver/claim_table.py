@@ -3,7 +3,7 @@
 A claim is a name under which a consumer leases up to a million messages at once. They are under
 leases of a few thousand each, so that expiry and settling go in slices, as for other leases. The
 claim stores their refs in order, as columns, and one deadline for all. Frames change the table
-(apply/claim_frames.py), and checkpoints store it.
+(apply/lease_frames.py), and checkpoints store it.
 """
 
 from __future__ import annotations

@@ -11,12 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
-from delaylog.broker.engine.apply.claim_frames import append_claim
+from delaylog.broker.engine.apply.lease_frames import append_claim
 from delaylog.broker.engine.deliver.claim_table import EXPIRED, MAKING, OPEN, SETTLING, Claim
-from delaylog.broker.engine.deliver.deliverable import records_of
-from delaylog.broker.engine.deliver.receiving import receive
-from delaylog.broker.engine.deliver.selecting import ReceiveRequest
-from delaylog.broker.engine.deliver.settling import Receipts, ack, nack
+from delaylog.broker.engine.deliver.receives import ReceiveRequest, receive, records_of
+from delaylog.broker.engine.deliver.settlements import Receipts, ack, nack
 from delaylog.broker.engine.errors import (
     BadRequestError,
     ConflictError,
@@ -28,7 +26,7 @@ from delaylog.broker.engine.ready.tag_filter import TagFilter
 from delaylog.broker.engine.state import EngineState
 from delaylog.broker.engine.topics.groups import Group
 from delaylog.contract.calls.shapes import CLAIM_ROWS_MAX, LEASE_MS_MAX
-from delaylog.storage.columns.questions import every
+from delaylog.storage.columns import every
 from delaylog.storage.layout import Int64Array, RowArray
 from delaylog.storage.work import Work
 
@@ -58,6 +56,18 @@ class ClaimRows(NamedTuple):
 # --------------------------------------------------------------------------- making
 
 
+def check_new_claim(state: EngineState, now_ms: int) -> None:
+    """Raise HeldError or QuotaRefusal if no claim may begin; before a topic is made for one."""
+    state.holding.check()
+    expire_claims(state, now_ms)
+    _check_count(state)
+
+
+def _check_count(state: EngineState) -> None:
+    if len(state.claims) >= CLAIMS_MAX:
+        raise QuotaRefusal(f"there are {CLAIMS_MAX} claims; settle some first")
+
+
 def begin_claim(
     state: EngineState,
     topic: Topic,
@@ -77,8 +87,7 @@ def begin_claim(
     if claim is None:
         if not 1 <= count_max <= CLAIM_ROWS_MAX:
             raise BadRequestError(f"a claim has 1 to {CLAIM_ROWS_MAX} messages", field="max")
-        if len(state.claims) >= CLAIMS_MAX:
-            raise QuotaRefusal(f"there are {CLAIMS_MAX} claims; settle some first")
+        _check_count(state)
         number = state.claims.next_number
         members = {
             "op": "begin",

@@ -15,16 +15,14 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from delaylog.broker.engine.apply.state_frames import apply_settle
+from delaylog.broker.engine.apply.lease_frames import apply_settle
 from delaylog.broker.engine.lookup.find_messages import find_origins, same_ids
 from delaylog.broker.engine.lookup.found_messages import FoundMessages
 from delaylog.broker.engine.model import Part, Topic, blank_entries
 from delaylog.broker.engine.ready.expiries import SHARED
 from delaylog.broker.engine.state import EngineState
 from delaylog.broker.engine.topics.groups import Group
-from delaylog.storage.columns.gather import gather
-from delaylog.storage.columns.questions import distinct, every, grouped, some
-from delaylog.storage.columns.whole_rows import take_rows
+from delaylog.storage.columns import distinct, every, gather, grouped, some, take_rows
 from delaylog.storage.layout import (
     STATE_ENDED_FIRST,
     STATE_NONE,

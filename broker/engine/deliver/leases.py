@@ -19,8 +19,8 @@ import numpy.typing as npt
 from sortedcontainers import SortedDict
 
 from delaylog.broker.engine.snapshot_list import SnapshotList, SnapshotNode
-from delaylog.storage.columns.packing import PackedList
-from delaylog.storage.columns.questions import among, every, rising, some
+from delaylog.storage.checkpoint import PackedList
+from delaylog.storage.columns import among, every, rising, some
 from delaylog.storage.layout import Int64Array
 from delaylog.storage.log.payloads import LeaseDecision
 from delaylog.storage.messages.batch import Column

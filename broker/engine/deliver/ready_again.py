@@ -13,7 +13,7 @@ from delaylog.broker.engine.deliver.leases import Keyed
 from delaylog.broker.engine.model import Topic
 from delaylog.broker.engine.state import EngineState
 from delaylog.broker.engine.topics.groups import Group
-from delaylog.storage.columns.questions import every
+from delaylog.storage.columns import every
 from delaylog.storage.layout import Int64Array, RowArray
 
 

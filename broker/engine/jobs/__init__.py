@@ -1,5 +1,5 @@
 """Jobs: cancel, reschedule or replay all messages that match a filter, as background work.
 
-Imports: control, failures, lookup, send, topics, views, storage.
+Imports: changes, deliver, lookup, send, topics, views, storage.
 Begin with `jobs`.
 """

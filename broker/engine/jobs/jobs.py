@@ -21,9 +21,9 @@ import msgpack
 import numpy as np
 import numpy.typing as npt
 
-from delaylog.broker.engine.control import changes
+from delaylog.broker.engine import changes
+from delaylog.broker.engine.deliver.failure_reasons import failed_so
 from delaylog.broker.engine.errors import BadRequestError, EngineError
-from delaylog.broker.engine.failures.matching import failed_so
 from delaylog.broker.engine.jobs.job_table import Job, JobSpec
 from delaylog.broker.engine.lookup.find_messages import find_origins
 from delaylog.broker.engine.lookup.found_messages import FoundMessages
@@ -34,7 +34,7 @@ from delaylog.broker.engine.send.due_times import check_due_times
 from delaylog.broker.engine.state import EngineState
 from delaylog.broker.engine.topics.groups import Group
 from delaylog.broker.engine.views.list_page import PAGE_SECONDS
-from delaylog.broker.engine.views.scanning import RANGE_ROWS, SLICE_ROWS
+from delaylog.broker.engine.views.scan import RANGE_ROWS, SLICE_ROWS
 from delaylog.storage.layout import (
     HOUR_SHIFT,
     INDEX_BITS,
@@ -223,7 +223,8 @@ class JobRunner:
             dead = job.force and job.filter.state is MessageState.DEAD
             return changes.cancel(state, topic, found, now_ms, force=job.force, dead=dead).codes
         act = changes.reschedule if job.action == "reschedule" else changes.replay
-        return act(state, topic, found, now_ms, deliver_at_ms=job.deliver_at_ms).codes
+        due_ms = job.deliver_at_ms
+        return act(state, topic, found, now_ms, deliver_at_ms=due_ms, accepted=True).codes
 
 
 def matching(state: EngineState, job: Job, found: FoundMessages) -> npt.NDArray[np.bool_]:

@@ -13,19 +13,19 @@ from dataclasses import asdict, dataclass
 from random import Random
 from typing import Any, Final
 
-from delaylog.broker.engine.keyspace.keyspace_base import KeyspaceBase
 from delaylog.broker.engine.keyspace.keyspace_part import (
     AnyKeyspace,
+    KeyspaceBase,
+    Pieces,
     Summary,
     apply_effects,
     is_missing,
     keyspace_part,
     refuse,
 )
-from delaylog.broker.engine.keyspace.keyspace_pieces import Pieces
+from delaylog.storage.checkpoint import Checkpoint
 from delaylog.storage.errors import CorruptionError
 from delaylog.storage.files.file_system import File, FileSystem
-from delaylog.storage.folder.checkpoint import Checkpoint
 from delaylog.storage.layout import FrameHeader, FrameKind
 from delaylog.storage.log.log_reader import FrameHops, segment_bases
 from delaylog.storage.messages.batch import Block

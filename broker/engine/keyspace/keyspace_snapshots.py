@@ -1,8 +1,9 @@
-"""Decides when the keyspace gets a new snapshot, and has it made in the background.
+"""The keyspace of a running engine: its effects go into the log, and snapshots are made of them.
 
-The work starts a runner, usually another process, and polls for its end. A checkpoint never waits
-for it, and names the new snapshot once it exists. Until then the log is kept from the old snapshot
-on. A failed attempt is reported and repeated later.
+Decides when the keyspace gets a new snapshot, and has it made in the background. The work starts a
+runner, usually another process, and polls for its end. A checkpoint never waits for it, and names
+the new snapshot once it exists. Until then the log is kept from the old snapshot on. A failed
+attempt is reported and repeated later.
 """
 
 from __future__ import annotations
@@ -11,17 +12,23 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final, Protocol
 
-from delaylog.broker.engine.keyspace.keyspace_base import KeyspaceBase
+import msgpack
+
 from delaylog.broker.engine.keyspace.keyspace_files import (
     SnapshotTask,
     drop_snapshots,
     forget_task,
     make_snapshot,
 )
+from delaylog.broker.engine.keyspace.keyspace_part import KeyspaceBase, cut
 from delaylog.broker.engine.state import EngineState
 from delaylog.storage.errors import DiskFullError
 from delaylog.storage.files.file_system import FileSystem
+from delaylog.storage.layout import FrameKind
+from delaylog.storage.log.sizes import PAYLOAD_BYTES_MAX
 from delaylog.storage.work import Work
+
+# ------------------------------------------------------------------------------------ snapshots
 
 SNAPSHOT_BYTES: Final = 64 << 20
 """Effects of Redis commands after which a snapshot is made, or the size of the last one if that is
@@ -179,3 +186,27 @@ class KeyspaceSnapshots:
         if task is not None:
             names |= {task.name, task.aside_name}
         return drop_snapshots(self._state.fs, self._state.folder, names)
+
+
+# ------------------------------------------------------------------------- effects into the log
+
+_TURN_BYTES: Final = 64 << 10
+"""Initial buffer for the effects of a turn. The default of msgpack is 1 MiB, which the system has
+to clear each time; that takes longer than packing.
+"""
+
+
+def log_keyspace(state: EngineState, now_ms: int) -> int:
+    """Append pending effects, which are applied together; returns the end of the log.
+
+    Raises NotLeadingError: the effects are still pending then, and the state is ahead of its log.
+    """
+    keyspace = state.keyspace
+    if keyspace.effects:
+        packed: bytes = msgpack.packb(keyspace.effects, buf_size=_TURN_BYTES)
+        for payload in cut(packed, PAYLOAD_BYTES_MAX):
+            # Only the first append can be refused, since nothing happens in between.
+            state.append(FrameKind.KEYSPACE, payload, now_ms)
+            state.keyspace_base.note(sum(map(len, payload)))
+        keyspace.take_effects()
+    return state.position

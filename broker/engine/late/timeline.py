@@ -4,7 +4,7 @@ A span is of the whole node (it was down, its loop or its disk stalled) or of on
 consumer asked). The host and the engine note spans as they end, so a note costs microseconds and
 only where something was late. Lists are bounded, the oldest spans go first; spans that still last
 are apart from them. Checkpoints keep the timeline; LEASE frames of late messages repeat what it
-says of them (`late_note.py`).
+says of them (`late_note` in causes.py).
 """
 
 from __future__ import annotations

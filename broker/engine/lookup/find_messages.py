@@ -1,11 +1,13 @@
 """Find messages by id: from the id that a client has to the row where the message is now.
 
-An id made by the broker is the origin's ref. An id chosen by the client is looked up in the id
-index; a hit is a hint, and is checked against the row. The state at the origin points to the newest
-row.
+An id made by the broker is the origin's ref in hexadecimal (`ref_to_id` in `storage/layout.py`).
+All others were chosen by clients, and are looked up in the id index; a hit is a hint, and is
+checked against the row. The state at the origin points to the newest row.
 """
 
 from __future__ import annotations
+
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -14,10 +16,7 @@ from delaylog.broker.engine.lookup.found_messages import FoundMessages
 from delaylog.broker.engine.model import Topic, shown_kinds
 from delaylog.broker.engine.state import EngineState
 from delaylog.broker.engine.topics.groups import Group
-from delaylog.storage.columns.gather import gather
-from delaylog.storage.columns.questions import distinct, every, some
-from delaylog.storage.columns.whole_rows import copy_rows, put_rows, take_rows
-from delaylog.storage.ids.made_ids import ids_to_refs
+from delaylog.storage.columns import copy_rows, distinct, every, gather, put_rows, some, take_rows
 from delaylog.storage.layout import (
     INDEX_ENTRY,
     STATE_ENDED_FIRST,
@@ -31,6 +30,37 @@ from delaylog.storage.layout import (
 )
 from delaylog.storage.messages.batch import TextColumn
 from delaylog.storage.messages.rows import heads_of
+
+# --------------------------------------------------------------------- ids that the broker made
+
+_HEX: Final = np.full(256, 255, np.uint8)
+_HEX[np.frombuffer(b"0123456789abcdef", np.uint8)] = np.arange(16, dtype=np.uint8)
+_ID_SIZE: Final = 17
+_TILDE: Final = ord("~")
+
+
+def ids_to_refs(
+    block: bytes | memoryview, sizes: Int64Array
+) -> tuple[Int64Array, npt.NDArray[np.bool_]]:
+    """The refs of a column of ids (0 where an id is not a ref), and which ids clients chose."""
+    raw = np.frombuffer(block, np.uint8)
+    refs = np.zeros(len(sizes), np.int64)
+    starts = np.cumsum(sizes) - sizes
+    chosen = sizes > 0
+    first = np.zeros(len(sizes), np.uint8)
+    first[chosen] = raw[starts[chosen]]
+    ours = first == _TILDE
+    chosen &= ~ours
+    at = np.flatnonzero(ours & (sizes == _ID_SIZE))
+    if len(at):
+        digits = _HEX[raw[starts[at, None] + np.arange(1, _ID_SIZE)]]
+        value = np.zeros(len(at), np.uint64)
+        for k in range(_ID_SIZE - 1):
+            value = (value << np.uint64(4)) | digits[:, k]
+        good = (digits.max(axis=1) < 16) & (digits[:, 0] < 8)
+        refs[at[good]] = value[good].astype(np.int64)
+    return refs, chosen
+
 
 _MOVED = int(MessageState.MOVED)
 _WAITING = int(MessageState.WAITING)

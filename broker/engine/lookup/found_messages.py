@@ -14,8 +14,7 @@ import numpy.typing as npt
 
 from delaylog.broker.engine.model import FoundMessage
 from delaylog.broker.engine.topics.groups import Group
-from delaylog.storage.columns.questions import rising
-from delaylog.storage.columns.whole_rows import take_rows
+from delaylog.storage.columns import rising, take_rows
 from delaylog.storage.layout import (
     INDEX_ENTRY,
     STATE_ENTRY,

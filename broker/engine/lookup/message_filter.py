@@ -15,8 +15,7 @@ from typing import Any, Final
 import numpy as np
 
 from delaylog.broker.engine.lookup.found_messages import FoundMessages
-from delaylog.storage.columns.questions import Mask, some
-from delaylog.storage.columns.whole_rows import take_rows
+from delaylog.storage.columns import Mask, some, take_rows
 from delaylog.storage.hours.hour_store import HourStore
 from delaylog.storage.layout import Int64Array, MessageState, RowArray
 from delaylog.storage.messages.rows import hash_u64, heads_of, tag_bits

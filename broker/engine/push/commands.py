@@ -10,7 +10,7 @@ import msgpack
 from delaylog.broker.engine.apply.topic_frames import apply_target
 from delaylog.broker.engine.errors import QuotaRefusal, UnknownError
 from delaylog.broker.engine.model import Topic
-from delaylog.broker.engine.push.targets import WELL, GroupKey, Health, Target
+from delaylog.broker.engine.push.targets import BY_OPERATOR, WELL, GroupKey, Health, Target
 from delaylog.broker.engine.state import EngineState
 from delaylog.broker.engine.topics.groups import Group
 from delaylog.storage.layout import FrameKind
@@ -35,13 +35,21 @@ def put_target(
     target: Target,
     now_ms: int,
     *,
-    health: Health = WELL,
-) -> None:
-    """Create the target of a group, or replace it."""
+    health: Health | None = None,
+) -> Health:
+    """Create the target of a group, or replace it; returns its health.
+
+    Without a `health` the failures so far are forgotten, and what an operator has disabled stays
+    disabled.
+    """
     table, key = state.targets.targets, (topic.number, group.number)
+    if health is None:
+        disabled = state.targets.healths.get(key, WELL).disabled
+        health = Health(BY_OPERATOR) if disabled == BY_OPERATOR else WELL
     if key not in table and len(table) >= TARGETS_MAX:
         raise QuotaRefusal(f"there are {TARGETS_MAX} push targets, which is the limit")
     _append(state, key, now_ms, target=asdict(target), health=health.as_dict())
+    return health
 
 
 def drop_target(state: EngineState, topic: Topic, group: Group, now_ms: int) -> None:

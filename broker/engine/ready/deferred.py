@@ -12,8 +12,7 @@ from collections.abc import Callable
 import numpy as np
 
 from delaylog.broker.engine.ready.ordered_queue import OrderedQueue
-from delaylog.storage.columns.questions import among, every, some
-from delaylog.storage.columns.whole_rows import take_rows
+from delaylog.storage.columns import among, every, some, take_rows
 from delaylog.storage.files.scratch_queue import ScratchQueue
 from delaylog.storage.layout import NEVER_MS, Int64Array, RowArray
 from delaylog.wheel import NO_ENTRIES, Entries

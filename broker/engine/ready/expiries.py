@@ -20,7 +20,7 @@ from typing import Final
 import numpy as np
 
 from delaylog.broker.engine.ready.ordered_queue import OrderedQueue
-from delaylog.storage.columns.questions import every, some
+from delaylog.storage.columns import every, some
 from delaylog.storage.files.scratch_queue import ScratchQueue
 from delaylog.storage.layout import NEVER_MS, Int64Array, RowArray
 

@@ -17,9 +17,9 @@ from typing import Any, Final
 import numpy as np
 
 from delaylog.broker.engine.ready.key_table import Keys, KeyTable, TakenKeys, member_mask, repeated
-from delaylog.broker.engine.ready.parking import Parking, ParkingLot, UnparkedQueue
+from delaylog.broker.engine.ready.parking_lot import Parking, ParkingLot, UnparkedQueue
 from delaylog.broker.engine.ready.tag_filter import TagFilter
-from delaylog.storage.columns.questions import Mask, some
+from delaylog.storage.columns import Mask, some
 from delaylog.storage.files.scratch_queue import ScratchQueue
 from delaylog.storage.layout import Int64Array, RowArray
 

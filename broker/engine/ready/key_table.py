@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from delaylog.storage.columns.questions import Mask, among, every, some
+from delaylog.storage.columns import Mask, among, every, some
 from delaylog.storage.layout import Int64Array
 
 Keys = npt.NDArray[np.uint64]

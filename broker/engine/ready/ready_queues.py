@@ -19,10 +19,9 @@ import numpy as np
 from delaylog.broker.engine.ready.fifo_queue import FifoQueue, Refs
 from delaylog.broker.engine.ready.key_gate import KeyGate
 from delaylog.broker.engine.ready.ordered_queue import OrderedQueue
-from delaylog.broker.engine.ready.parking import ParkingLot
+from delaylog.broker.engine.ready.parking_lot import ParkingLot
 from delaylog.broker.engine.ready.tag_filter import TagFilter
-from delaylog.storage.columns.questions import Mask
-from delaylog.storage.columns.whole_rows import take_rows
+from delaylog.storage.columns import Mask, take_rows
 from delaylog.storage.files.scratch_queue import ScratchQueue
 from delaylog.storage.layout import Int64Array, RowArray
 

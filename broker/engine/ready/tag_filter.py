@@ -16,7 +16,7 @@ import numpy.typing as npt
 from delaylog.broker.engine.errors import BadRequestError
 from delaylog.contract.calls.shapes import TAG_MODES
 from delaylog.contract.message_fields import TAG_BYTES_MAX, TAGS_MAX
-from delaylog.storage.columns.questions import Mask
+from delaylog.storage.columns import Mask
 from delaylog.storage.messages.rows import tag_bits
 
 

@@ -2,6 +2,6 @@
 
 A schedule is a row of a table that SCHEDULE frames change and checkpoints store. When an instant is
 due, one MULTI frame has the messages that fire and the next instants of their schedules.
-Imports: broker.rules.schedules, send, lookup, control, storage.
-Begin with `table.py`, then `firing.py`.
+Imports: broker.rules.schedules, send, lookup, changes, storage.
+Begin with `table.py`, then `runner.py`.
 """

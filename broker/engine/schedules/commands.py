@@ -1,7 +1,12 @@
-"""Calls about schedules: put, patch, pause, resume, drop, run now, list and preview.
+"""Calls about schedules: put, patch, pause, resume, drop, run now, backfill, list and preview.
 
 A call checks, decides and appends one frame. A time that a call changes never moves a schedule
 behind an instant that has fired.
+
+A backfill sends messages for instants of the past. They are ordinary delayed messages with the ids
+of their instants. A rate is a distance between their due times, so nothing has to run meanwhile.
+Progress, `count` and overlap of the schedule are not concerned, and the header `n` is 0. An instant
+whose message is living is not sent again; one whose message has ended is.
 """
 
 from __future__ import annotations
@@ -20,26 +25,36 @@ from delaylog.broker.engine.errors import (
     UnknownError,
 )
 from delaylog.broker.engine.model import Topic
-from delaylog.broker.engine.schedules.firing import append_firings, append_schedule
-from delaylog.broker.engine.schedules.instants import begin_after, is_spent, wait_for
-from delaylog.broker.engine.schedules.messages import Firing, pack_message, unpack_message
-from delaylog.broker.engine.schedules.recall import plan_recall, recall_ahead
+from delaylog.broker.engine.schedules.runner import (
+    SLICE_BYTES,
+    SLICE_FIRINGS,
+    Firing,
+    append_firings,
+    append_schedule,
+    begin_after,
+    is_spent,
+    pack_message,
+    plan_recall,
+    recall_ahead,
+    unpack_message,
+    wait_for,
+)
 from delaylog.broker.engine.schedules.schedule import Progress, Rules, Schedule, Spec, shared
 from delaylog.broker.engine.state import EngineState
-from delaylog.broker.rules.schedules.catch_up import check_window, count_instants
-from delaylog.broker.rules.schedules.ical_text import members_of_text, said_by
-from delaylog.broker.rules.schedules.instants import next_instant
-from delaylog.broker.rules.schedules.jitter import due_ms
-from delaylog.broker.rules.schedules.local_time import LocalTime, local_time
+from delaylog.broker.rules.schedules.firings import check_window, count_instants, due_ms
+from delaylog.broker.rules.schedules.instants import LocalTime, local_time, next_instant
+from delaylog.broker.rules.schedules.rrule_text import members_of_text, said_by
 from delaylog.broker.rules.schedules.timing import FORMS, check_timing
 from delaylog.broker.rules.schedules.zones import PACKAGED, Zones
-from delaylog.contract.calls.schedule_members import INSTANT_MS_MAX, NAME, NOTE, RULES, TIMING
+from delaylog.contract.calls.schedules import INSTANT_MS_MAX, NAME, NOTE, RULES, TIMING
 from delaylog.contract.members import limit_note
 from delaylog.contract.message_fields import BY_NAME, check_id
 
 FIELDS: Final = BY_NAME.keys() - {"id", "merge"}
 """Members of a send that a schedule may have; id and merging are its own."""
 PREVIEW_MAX: Final = 1_000
+COUNTED_DAYS_MAX: Final = 7_305
+"""Twenty years, whose days are counted in some 50 ms."""
 _LOCAL: Final = ("zone", "gap", "fold")
 """Members that only a form in local time has."""
 _TRIES: Final = 16
@@ -293,6 +308,12 @@ def previewed(
         coming, at = at, next_instant(timing, from_ms - 1, zones, bounded=True)
         if timing.count is not None and coming is not None and at is not None and at > coming:
             # Those before the range count, too.
+            if timing.cron is not None and at - coming > COUNTED_DAYS_MAX * 86_400_000:
+                raise BadRequestError(
+                    f"from_ms is over {COUNTED_DAYS_MAX} days after the next instant: that is too "
+                    "far for a schedule with a count, whose instants are counted",
+                    field="from_ms",
+                )
             left = min(count, timing.count - one.progress.n - count_instants(timing, coming, at))
     key = f"{one.topic}/{one.name}".encode()
     while at is not None and at < until_ms and left > 0:
@@ -398,3 +419,73 @@ def _put(state: EngineState, one: Schedule, now_ms: int, *, by: str = PACKAGED.v
     if present is None or present.pack() != packed:
         append_schedule(state, {"put": packed, "by": by}, now_ms)
     return one
+
+
+# ------------------------------------------------------------------------------------- backfill
+
+INSTANTS_MAX: Final = 1_000
+"""Instants of one call; the answer says where the next one goes on."""
+
+
+class Backfill(NamedTuple):
+    """What a call sends."""
+
+    firings: list[Firing]
+    next_from_ms: int | None
+    """The first instant of the range that is left; None: none is."""
+
+
+def plan_backfill(
+    state: EngineState,
+    one: Schedule,
+    *,
+    from_ms: int,
+    until_ms: int,
+    rate: int | None,
+    now_ms: int,
+    zones: Zones = PACKAGED,
+) -> Backfill:
+    """The firings of instants in [from_ms, until_ms), `rate` a second; None: all due now.
+
+    Raises BadRequestError for a range that is empty, or not of the past.
+    """
+    if until_ms > now_ms:
+        raise BadRequestError(
+            f"until_ms {until_ms} is after the present {now_ms}: instants to come fire by "
+            "themselves",
+            field="until_ms",
+        )
+    if from_ms >= until_ms:
+        raise BadRequestError(
+            f"from_ms must be before until_ms {until_ms}, not {from_ms}", field="from_ms"
+        )
+    # Together not more than the largest send.
+    room = state.limits.request_bytes_max // max(len(one.spec.message), 1)
+    count_max = min(max(room, 1), INSTANTS_MAX)
+    firings: list[Firing] = []
+    at = next_instant(one.spec.timing, from_ms - 1, zones)
+    while at is not None and at < until_ms:
+        if len(firings) == count_max:
+            return Backfill(firings, at)
+        after_ms = 0 if rate is None else len(firings) * 1_000 // rate
+        firings.append(Firing(one, at, now_ms + after_ms, 0))
+        at = next_instant(one.spec.timing, at, zones)
+    return Backfill(firings, None)
+
+
+def send_backfill(
+    state: EngineState, firings: list[Firing], now_ms: int, zones: Zones = PACKAGED
+) -> Iterator[None]:
+    """Send firings of one schedule, a frame in each step. ConflictError if it changes meanwhile."""
+    if not firings:
+        return
+    one = firings[0].schedule
+    step = max(min(SLICE_BYTES // max(len(one.spec.message), 1), SLICE_FIRINGS), 1)
+    for first in range(0, len(firings), step):
+        present = state.schedules.get(one.number)
+        if present is None or present.spec != one.spec:
+            raise ConflictError(
+                f"schedule {one.name!r} was changed meanwhile; {first} messages were sent"
+            )
+        append_firings(state, firings[first : first + step], {}, now_ms, by=zones.version)
+        yield

@@ -13,9 +13,9 @@ from typing import Any, Final, NamedTuple
 
 import msgpack
 
-from delaylog.broker.rules.schedules.catch_up import WINDOW_MS, CatchUp
+from delaylog.broker.rules.schedules.firings import WINDOW_MS, CatchUp
 from delaylog.broker.rules.schedules.timing import Timing
-from delaylog.contract.calls.schedule_members import RULES
+from delaylog.contract.calls.schedules import RULES
 
 AHEAD_MS: Final = 1_000
 """How long before its due time a firing becomes a message: longer than a commit takes."""

@@ -20,16 +20,28 @@ from typing import Any, Final
 
 import numpy as np
 
-from delaylog.broker.engine.schedules.cache import DefinitionCache
-from delaylog.broker.engine.schedules.columns import AHEAD, PAUSED, Column, Columns
-from delaylog.broker.engine.schedules.definitions import Definitions, Extent, begin_folder
-from delaylog.broker.engine.schedules.rows_file import NO_ROWS, RowsFile, read_rows, write_rows
+from delaylog.broker.engine.schedules.columns import (
+    AHEAD,
+    NO_ROWS,
+    PAUSED,
+    Column,
+    Columns,
+    RowsFile,
+    read_rows,
+    write_rows,
+)
+from delaylog.broker.engine.schedules.definitions import (
+    DefinitionCache,
+    Definitions,
+    Extent,
+    begin_folder,
+)
 from delaylog.broker.engine.schedules.schedule import PROGRESS, Progress, Schedule
 from delaylog.broker.engine.schedules.wakes import AT_ONCE_MS, Wakes
 from delaylog.storage.files.file_system import FileSystem
-from delaylog.storage.ids.recent_ids import SLOTS_MIN, RecentIds
 from delaylog.storage.layout import Int64Array
 from delaylog.storage.log.frames import Frame
+from delaylog.storage.runs.recent_ids import SLOTS_MIN, RecentIds
 from delaylog.storage.work import Work
 
 # From the hash of a topic and a name to a slot: the one index of schedules that is in memory.

@@ -9,8 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from delaylog.broker.engine.errors import BadRequestError
-from delaylog.contract.members import limit_note
-from delaylog.contract.spans import in_words, ms_in_words
+from delaylog.contract.members import in_words, limit_note, ms_in_words
 from delaylog.contract.times import UNIX_MS_MIN, UNIX_US_MIN, delay_fault, time_fault
 from delaylog.storage.messages.batch import Column, column_max, column_min
 

@@ -20,8 +20,8 @@ from crc32c import crc32c
 
 from delaylog.broker.engine.errors import ConflictError
 from delaylog.broker.engine.snapshot_list import SnapshotList, SnapshotNode
-from delaylog.storage.columns.packing import PackedList
-from delaylog.storage.columns.questions import alike
+from delaylog.storage.checkpoint import PackedList
+from delaylog.storage.columns import alike
 from delaylog.storage.layout import HOUR_MS, HOUR_SHIFT, Int64Array
 from delaylog.storage.messages.batch import MessageBatch
 from delaylog.storage.work import Work
@@ -233,8 +233,8 @@ class ProducerTable:
         if answer is not None:
             if answer.rows != rows:
                 raise ConflictError(
-                    f"sequence {sequence} of this producer was sent with {answer.rows} "
-                    f"rows, not {rows}",
+                    f"sequence {sequence} of this producer (an Idempotency-Key is one) was sent "
+                    f"with {answer.rows} rows, not {rows}",
                     field="sequence",
                 )
             return answer

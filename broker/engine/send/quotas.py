@@ -11,15 +11,14 @@ import numpy as np
 from delaylog.broker.engine.deliver.expiry import make_room
 from delaylog.broker.engine.errors import EngineError
 from delaylog.broker.engine.model import Topic
-from delaylog.broker.engine.send.merging import Merge
+from delaylog.broker.engine.send.merge import Merge
 from delaylog.broker.engine.state import EngineState
+from delaylog.broker.engine.topics.rates import TokenBucket
 from delaylog.broker.engine.topics.settings import Quota
-from delaylog.broker.engine.topics.token_bucket import TokenBucket
-from delaylog.broker.engine.transactions.outstanding import NOTHING_OUTSTANDING, Outstanding
-from delaylog.contract.spans import ms_in_words
+from delaylog.broker.engine.transactions.table import NOTHING_OUTSTANDING, Outstanding
+from delaylog.contract.members import ms_in_words
 from delaylog.storage.layout import Int64Array
-from delaylog.storage.messages.batch import MessageBatch, column_max
-from delaylog.storage.messages.singles import Single, record_size
+from delaylog.storage.messages.batch import MessageBatch, Single, column_max, record_size
 
 RATE_SECONDS: Final = 10
 """A rate is an average over this time, so a burst may be as large as that."""
@@ -32,7 +31,15 @@ class QuotaError(EngineError):
 
     code = "quota"
     fresh: Int64Array | None = None
-    """Rows of the batch that would have become new messages; None = all. Others need no quota."""
+    """Rows of the batch that would have become new messages, and repeats of their ids; None = all.
+    Others need no quota.
+    """
+
+
+class BeyondQuotaError(QuotaError):
+    """The send alone exceeds a quota; nothing was done. Send less at once."""
+
+    code = "too_large"
 
 
 def check_quota(
@@ -64,7 +71,7 @@ def check_quota(
             size = batch.bytes_of(fresh) if quota.bytes else 0
             _take(state, _Room(topic, quota, n, size, outstanding or NOTHING_OUTSTANDING), now_ms)
     except QuotaError as error:
-        error.fresh = fresh
+        error.fresh = _with_repeats(fresh, merge)
         raise
 
 
@@ -88,6 +95,14 @@ def _fresh(batch: MessageBatch, merge: Merge) -> Int64Array | None:
         return merge.accepted
     stored = np.arange(batch.n) if merge.accepted is None else merge.accepted
     return stored[~np.isin(stored, merge.replaced_rows)]
+
+
+def _with_repeats(fresh: Int64Array | None, merge: Merge) -> Int64Array | None:
+    """Fresh rows, and those that repeat the id of one of them."""
+    if fresh is None or merge.kept is None:
+        return fresh
+    rows, answers, *_ = merge.kept
+    return np.concatenate((fresh, rows[np.isin(-answers - 1, fresh)]))
 
 
 def _check_horizon(
@@ -132,6 +147,21 @@ class _Room(NamedTuple):
         rows = max(self.pending - self.outstanding.rows, 0)
         return rows * self.topic.bytes_sent // max(self.topic.sent, 1) + self.outstanding.bytes
 
+    def check_alone(self) -> None:
+        """Raise BeyondQuotaError if there is not enough room even in an empty topic."""
+        quota = self.quota
+        for name, asked, most, unit in (
+            ("rate", self.n, quota.rate * RATE_SECONDS, f"messages in {RATE_SECONDS} s"),
+            ("pending", self.n, quota.pending, "messages"),
+            ("bytes", self.size, quota.bytes, "bytes"),
+        ):
+            if most and asked > most:
+                raise BeyondQuotaError(
+                    f"this topic takes at most {most} {unit}, and this send alone has {asked}: "
+                    "send less at once",
+                    quota=name,
+                )
+
     def enough(self) -> bool:
         """Whether no quota is exceeded."""
         quota = self.quota
@@ -151,6 +181,7 @@ class _Room(NamedTuple):
 
 def _take(state: EngineState, room: _Room, now_ms: int) -> None:
     topic, quota = room.topic, room.quota
+    room.check_alone()
     if not make_room(state, topic, now_ms, room.enough):
         raise room.refusal()
     if quota.rate:
@@ -163,12 +194,7 @@ def _take_rate(topic: Topic, quota: Quota, n: int, now_ms: int) -> None:
     if bucket is None or topic.send_rate != quota.rate:
         bucket = topic.send_bucket = TokenBucket(quota.rate, burst)
         topic.send_rate = quota.rate
-    if n > burst:
-        raise QuotaError(
-            f"a batch of {n} is more than this topic takes in {RATE_SECONDS} s ({burst})",
-            quota="rate",
-            retry_after_s=RATE_SECONDS,
-        )
+    assert n <= burst, "a send that never fits was refused"
     taken = bucket.take(now_ms, n)
     if taken < n:
         bucket.give_back(taken)

@@ -19,11 +19,9 @@ import numpy.typing as npt
 
 from delaylog.broker.engine.ready.key_gate import KeyGate
 from delaylog.broker.engine.ready.ready_queues import ReadyOrder, ReadyQueues
-from delaylog.broker.engine.topics.rate_meter import RateMeter
+from delaylog.broker.engine.topics.rates import RateMeter, TokenBucket
 from delaylog.broker.engine.topics.settings import RateLimit
-from delaylog.broker.engine.topics.token_bucket import TokenBucket
-from delaylog.storage.columns.count_columns import CountColumns
-from delaylog.storage.columns.questions import some
+from delaylog.storage.columns import CountColumns, some
 from delaylog.storage.files.scratch_queue import ScratchQueue
 from delaylog.storage.layout import (
     STATE_NONE,
@@ -33,7 +31,7 @@ from delaylog.storage.layout import (
     StateArray,
     StateValues,
 )
-from delaylog.storage.messages.row_values import RowValues
+from delaylog.storage.messages.rows import RowValues
 
 DEFAULT_GROUP: Final = 1
 """Number of a topic's default group."""

@@ -13,8 +13,8 @@ from typing import Any, Final
 import msgpack
 import numpy as np
 
-from delaylog.contract.calls.topic_settings import SETTINGS
-from delaylog.contract.errors import MemberError
+from delaylog.contract.calls.shapes import SETTINGS
+from delaylog.contract.members import MemberError
 from delaylog.storage.layout import Int64Array
 
 

@@ -2,14 +2,22 @@
 
 A part is checked like a send when it is staged, so a commit cannot fail because of its content: it
 compares row counts, decides, and answers at once. Every call is idempotent.
+
+All winners of a commit, up to ten thousand, are compared as columns in one turn of the loop, since
+nothing may be staged between the comparison and the decision. Comparing row counts is enough: an
+attempt without one of its numbered parts lacks that part's rows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from delaylog.broker.engine.apply.transaction_frames import apply_part, apply_transaction
+import numpy as np
+import numpy.typing as npt
+
+from delaylog.broker.engine.apply.send_frames import apply_part, apply_transaction
 from delaylog.broker.engine.errors import (
     BadRequestError,
     ConflictError,
@@ -18,29 +26,117 @@ from delaylog.broker.engine.errors import (
     GoneError,
     UnknownError,
 )
-from delaylog.broker.engine.send.merging import Merge
+from delaylog.broker.engine.send.merge import Merge
 from delaylog.broker.engine.send.quotas import QuotaError, check_quota
-from delaylog.broker.engine.send.sending import check_batch
+from delaylog.broker.engine.send.sends import check_batch
 from delaylog.broker.engine.state import EngineState
 from delaylog.broker.engine.topics.commands import get_or_make_topic
-from delaylog.broker.engine.transactions.open_transaction import (
+from delaylog.broker.engine.transactions.table import (
+    ENDED_KEPT_MS,
     ROW_BYTES,
     OpenTransaction,
+    PartSummary,
+    PartTable,
     Unpublished,
 )
-from delaylog.broker.engine.transactions.parts import PartSummary
-from delaylog.broker.engine.transactions.table import ENDED_KEPT_MS
-from delaylog.broker.engine.transactions.winners import Winner, parts_of_winners
-from delaylog.contract.calls.shapes import STAGED_PARTS_MAX, TRANSACTION_AGE_MS
+from delaylog.contract.calls.shapes import PART_NUMBER_MAX, STAGED_PARTS_MAX, TRANSACTION_AGE_MS
 from delaylog.storage.layout import FrameKind
-from delaylog.storage.log.payloads import pack
-from delaylog.storage.log.transaction_frames import (
+from delaylog.storage.log.payloads import (
     EndedTransaction,
+    PartIndexes,
     StagedPart,
     TxnOp,
     checksum,
+    pack,
 )
 from delaylog.storage.messages.batch import Block, MessageBatch
+
+# -------------------------------------------------------------------------- winners of a commit
+
+_Keys = npt.NDArray[np.uint64]
+
+
+@dataclass(frozen=True, slots=True)
+class Winner:
+    """An attempt to commit, and the number of rows that its writer has staged."""
+
+    producer: str | None
+    """None = the only producer of the transaction."""
+    part: int
+    attempt: int
+    rows: int
+
+
+def parts_of_winners(parts: PartTable, winners: Sequence[Winner]) -> PartIndexes:
+    """Places of the parts that win, in log order. Raises an error for the first wrong winner."""
+    if not winners:
+        return np.zeros(0, np.uint32)
+    staged, numbers = parts.columns, _numbers(parts, winners)
+    ours = _keys(numbers, np.array([winner.part for winner in winners], np.uint64))
+    theirs = _keys(staged["producer"].astype(np.uint64), staged["part"].astype(np.uint64))
+    attempts = np.array([winner.attempt for winner in winners], np.uint64)
+    group = _groups(np.concatenate([theirs, ours]), np.concatenate([staged["attempt"], attempts]))
+    of_parts, of_winners = group[: len(staged)], group[len(staged) :]
+    rows = np.zeros(int(group.max()) + 1, np.int64)
+    np.add.at(rows, of_parts, staged["rows"])
+    wrong = rows[of_winners] != np.array([winner.rows for winner in winners], np.int64)
+    twice = np.ones(len(winners), np.bool_)
+    twice[np.unique(ours, return_index=True)[1]] = False
+    if (wrong | twice).any():
+        item = int(np.argmax(wrong | twice))
+        _refuse(parts, winners, item, int(rows[of_winners[item]]), twice=bool(twice[item]))
+    won = np.zeros(len(rows), np.bool_)
+    won[of_winners] = True
+    return np.flatnonzero(won[of_parts]).astype(np.uint32)
+
+
+def _numbers(parts: PartTable, winners: Sequence[Winner]) -> _Keys:
+    """The producer of each winner as an index into the table, or an index behind its end."""
+    known: dict[str | None, int] = {name: number for number, name in enumerate(parts.producers)}
+    for name in {winner.producer for winner in winners}:
+        known[name] = known.setdefault(_producer(parts, name), len(known))
+    return np.array([known[winner.producer] for winner in winners], np.uint64)
+
+
+def _producer(parts: PartTable, name: str | None) -> str:
+    if name is not None:
+        return name
+    return parts.producers[0] if len(parts.producers) == 1 else ""
+
+
+def _keys(producers: _Keys, parts: _Keys) -> _Keys:
+    return producers << np.uint64(32) | parts
+
+
+def _groups(keys: _Keys, attempts: _Keys) -> npt.NDArray[np.intp]:
+    """A group number for each (key, attempt) pair, equal for equal pairs."""
+    order = np.lexsort((attempts, keys))
+    keys, attempts = keys[order], attempts[order]
+    other = (keys[1:] != keys[:-1]) | (attempts[1:] != attempts[:-1])
+    out = np.zeros(len(order), np.intp)
+    out[order[1:]] = np.cumsum(other)
+    return out
+
+
+def _refuse(
+    parts: PartTable, winners: Sequence[Winner], item: int, there: int, *, twice: bool
+) -> None:
+    winner = winners[item]
+    if twice:
+        raise BadRequestError(f"part {winner.part} has two winners", field="winners", item=item)
+    raise ConflictError(
+        f"attempt {winner.attempt} of part {winner.part} has staged {there} rows, "
+        f"not {winner.rows}",
+        field="winners",
+        item=item,
+        producer=_producer(parts, winner.producer),
+        part=winner.part,
+        attempt=winner.attempt,
+        rows=there,
+    )
+
+
+# ------------------------------------------------------------------------------------- commands
 
 OPEN_MAX: Final = 10_000
 """Open transactions: each is checked periodically."""
@@ -137,6 +233,16 @@ class Content(NamedTuple):
     batch: MessageBatch
 
 
+def check_numbers(part: PartName, count: int) -> None:
+    """Raise BadRequestError if `count` parts from this one on have no numbers."""
+    if part.number + count - 1 > PART_NUMBER_MAX:
+        raise BadRequestError(
+            f"a part has a number up to {PART_NUMBER_MAX}: {count} from {part.number} on are too "
+            "many",
+            field="number",
+        )
+
+
 def stage(
     state: EngineState,
     name: str,
@@ -169,6 +275,7 @@ def stage(
             "a part is known by its query: leave producer and sequence out of its body",
             field="producer",
         )
+    check_numbers(part, 1)
     check_batch(state, batch, now_ms)
     _check_room(state, len(wire), batch.n, free_bytes)
     topic = get_or_make_topic(state, *key, now_ms)

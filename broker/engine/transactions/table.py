@@ -3,34 +3,292 @@
 A transaction is open until it is decided. A committed one is `Unpublished` until all its rows are
 in their hours; then it is remembered for seven days, like aborted and expired ones. Nothing here
 checks a call or touches a message.
+
+A part is identified by (producer, part, attempt, number). Ten million rows are some thousand parts,
+in a growing array with an index by identity (`PartTable`). Outstanding rows of each topic, staged
+or committed and not published yet, are counted with the bytes of their parts, so that quotas
+include them before they are sent, and so that a topic with outstanding rows counts as in use.
+
+`StagedParts` reads parts back from the log, and caches those that are published next. The bytes of
+a frame never change, so the cache is always valid. Reading and decoding parts may block and belongs
+into a job; taking a range of one does not block.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections import deque
-from typing import Any, Final
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from delaylog.broker.engine.transactions.open_transaction import (
-    ROW_BYTES,
-    OpenTransaction,
-    Unpublished,
-)
-from delaylog.broker.engine.transactions.outstanding import (
-    Outstanding,
-    OutstandingTable,
-    bytes_below,
-)
-from delaylog.broker.engine.transactions.parts import PartTable
-from delaylog.storage.log.transaction_frames import (
+from delaylog.storage.columns import alike
+from delaylog.storage.errors import CorruptionError
+from delaylog.storage.layout import FrameKind
+from delaylog.storage.log.payloads import (
     PART,
     RESULTS,
     EndedTransaction,
+    PartArray,
+    PartIndexes,
     PublishDecision,
     StagedPart,
+    wire_of,
 )
+from delaylog.storage.log.physical_log import PhysicalLog
+from delaylog.storage.messages.batch import BatchRanges, MessageBatch, decode_send
+
+# ----------------------------------------------------------------- parts of an open transaction
+
+_FIRST_PARTS: Final = 16
+
+
+class PartSummary(NamedTuple):
+    """Topic, size and checksum of a part."""
+
+    topic: int
+    rows: int
+    bytes: int
+    crc: int
+
+
+class PartTable:
+    """Parts in the order they were staged."""
+
+    def __init__(self) -> None:
+        self._parts: PartArray = np.zeros(_FIRST_PARTS, PART)
+        self._count = 0
+        self._known: dict[tuple[str, int, int, int], int] = {}
+        self._producers: list[str] = []
+        self._numbers: dict[str, int] = {}
+
+    def __len__(self) -> int:
+        return self._count
+
+    @property
+    def producers(self) -> list[str]:
+        """Names of the producers, in the order of their first parts."""
+        return self._producers
+
+    @property
+    def columns(self) -> PartArray:
+        """All parts, in the order they were staged."""
+        return self._parts[: self._count]
+
+    def find(self, producer: str, part: int, attempt: int, number: int) -> PartSummary | None:
+        """The part with this identity; None if there is none."""
+        at = self._known.get((producer, part, attempt, number))
+        if at is None:
+            return None
+        known = self._parts[at]
+        return PartSummary(
+            int(known["topic"]), int(known["rows"]), int(known["bytes"]), int(known["crc"])
+        )
+
+    def add(self, part: StagedPart, position: int, size: int) -> None:
+        """Add a part of `size` bytes, staged by the frame at `position`."""
+        producer = self._numbers.get(part.producer)
+        if producer is None:
+            producer = self._numbers[part.producer] = len(self._producers)
+            self._producers.append(part.producer)
+        if self._count == len(self._parts):
+            self._parts = np.concatenate([self._parts, np.zeros(self._count, PART)])
+        self._parts[self._count] = (
+            position,
+            part.attempt,
+            producer,
+            part.part,
+            part.number,
+            part.topic,
+            part.rows,
+            size,
+            part.crc,
+            0,
+        )
+        self._note(part.producer, part.part, part.attempt, part.number)
+
+    def _note(self, producer: str, part: int, attempt: int, number: int) -> None:
+        self._known[producer, part, attempt, number] = self._count
+        self._count += 1
+
+    # ------------------------------------------------------------------ checkpoints
+
+    def snapshot(self) -> dict[str, Any]:
+        """For a checkpoint."""
+        return {"producers": list(self._producers), "parts": self.columns.tobytes()}
+
+    @classmethod
+    def restored(cls, saved: dict[str, Any]) -> PartTable:
+        """A table from a checkpoint."""
+        out = cls()
+        parts = np.frombuffer(saved["parts"], PART)
+        out._parts = np.concatenate([parts, np.zeros(_FIRST_PARTS, PART)])
+        out._producers = list(saved["producers"])
+        out._numbers = {name: number for number, name in enumerate(out._producers)}
+        keys = zip(
+            parts["producer"].tolist(),
+            parts["part"].tolist(),
+            parts["attempt"].tolist(),
+            parts["number"].tolist(),
+            strict=True,
+        )
+        for producer, part, attempt, number in keys:
+            out._note(out._producers[producer], part, attempt, number)
+        return out
+
+    def take(self, indexes: PartIndexes) -> PartArray:
+        """Copies of the parts at these indexes, in this order."""
+        return self.columns[indexes]
+
+
+# -------------------------------------------------------- open, and committed but not published
+
+ROW_BYTES: Final = 112 + 32
+"""Bytes of a row in its hour besides its record: index entry and state."""
+READ_BYTES_MAX: Final = 1 << 20
+"""Bytes of small parts that are read together: more need as much memory as one large part."""
+READ_PARTS_MAX: Final = 64
+"""Parts that are read together: some 100 us each in a job, which delays the event loop."""
+
+
+@dataclass(slots=True)
+class OpenTransaction:
+    """A transaction that is not decided."""
+
+    number: int
+    id: str
+    began_ms: int
+    ttl_ms: int
+    """How long it stays open after each call about it."""
+    expires_ms: int
+    parts: PartTable = field(default_factory=PartTable)
+    rows: int = 0
+    bytes: int = 0
+    owner: str = ""
+    """The principal that began it; empty where nobody had to authenticate."""
+
+
+@dataclass(slots=True)
+class Unpublished:
+    """A committed transaction whose rows are being published."""
+
+    number: int
+    id: str
+    decided_ms: int
+    position: int
+    """Position of the COMMIT frame, at which its messages count as sent."""
+    parts: PartArray
+    """The parts that won, in the order of publication."""
+    rows: int
+    bytes: int
+    discarded_rows: int
+    published: int = 0
+    """Rows published so far."""
+    at: int = 0
+    """Index of the next part, or the one that is partly published."""
+    row: int = 0
+    """Its next row."""
+    counts: list[int] = field(default_factory=lambda: [0] * len(RESULTS))
+
+    @property
+    def done(self) -> bool:
+        """Whether all rows are published."""
+        return self.at == len(self.parts)
+
+    @property
+    def log_from(self) -> int:
+        """Log position of the first part that is still needed."""
+        return int(self.parts["position"][self.at])
+
+    def next_parts(self) -> list[int]:
+        """Log positions of the next part and of the small ones behind it, to be read together."""
+        parts = self.parts[self.at : self.at + READ_PARTS_MAX]
+        ends = np.cumsum(parts["bytes"], dtype=np.int64)
+        count = int(np.searchsorted(ends, READ_BYTES_MAX, side="right"))
+        return [int(position) for position in parts["position"][: max(count, 1)]]
+
+    @property
+    def debt_bytes(self) -> int:
+        """Approximate disk space that its rows will still take."""
+        left = self.rows - self.published
+        return self.bytes * left // max(self.rows, 1) + left * ROW_BYTES
+
+
+# ------------------------------------------------------------------- outstanding rows of topics
+
+
+@dataclass(slots=True)
+class Outstanding:
+    """Outstanding rows of one topic."""
+
+    rows: int = 0
+    bytes: int = 0
+    staged_rows: int = 0
+    """Rows in open transactions."""
+
+
+NOTHING_OUTSTANDING: Final = Outstanding()
+
+
+class OutstandingTable:
+    """Outstanding rows by topic number."""
+
+    def __init__(self) -> None:
+        self._outstanding: dict[int, Outstanding] = {}
+
+    def __contains__(self, topic: int) -> bool:
+        return topic in self._outstanding
+
+    def of(self, topic: int) -> Outstanding:
+        """The outstanding rows of a topic. The caller must not change the result."""
+        return self._outstanding.get(topic, NOTHING_OUTSTANDING)
+
+    def add(self, topic: int, rows: int, size: int, *, staged: int = 0) -> None:
+        """Add to the outstanding rows of a topic; arguments may be negative."""
+        outstanding = self._outstanding.setdefault(topic, Outstanding())
+        outstanding.rows += rows
+        outstanding.bytes += size
+        outstanding.staged_rows += staged
+        if outstanding.rows == 0:
+            assert (outstanding.bytes, outstanding.staged_rows) == (0, 0), (
+                "each row was counted with its bytes"
+            )
+            del self._outstanding[topic]
+
+    def add_parts(self, parts: PartArray, *, staged: bool = False) -> None:
+        """Add the rows of parts."""
+        for topic, rows, size in by_topic(parts):
+            self.add(topic, rows, size, staged=rows if staged else 0)
+
+    def remove_staged(self, parts: PartArray) -> None:
+        """Subtract parts of a transaction that is not open any more."""
+        for topic, rows, size in by_topic(parts):
+            self.add(topic, -rows, -size, staged=-rows)
+
+
+def by_topic(parts: PartArray) -> Iterator[tuple[int, int, int]]:
+    """(topic number, rows, bytes) of these parts, for each topic."""
+    topics = parts["topic"]
+    if len(parts) == 0:
+        return
+    if alike(topics):
+        yield int(topics[0]), int(parts["rows"].sum()), int(parts["bytes"].sum())
+        return
+    found, which = np.unique(topics, return_inverse=True)
+    rows, sizes = np.zeros(len(found), np.int64), np.zeros(len(found), np.int64)
+    np.add.at(rows, which, parts["rows"])
+    np.add.at(sizes, which, parts["bytes"])
+    yield from zip(found.tolist(), rows.tolist(), sizes.tolist(), strict=True)
+
+
+def bytes_below(part: np.void, row: int) -> int:
+    """Approximate bytes of rows [0, row) of a part; exact for all rows."""
+    return row * int(part["bytes"]) // int(part["rows"])
+
+
+# ------------------------------------------------------------------------------------ the table
 
 ENDED_KEPT_MS: Final = 7 * 86_400_000
 """How long the outcome of a transaction is remembered."""
@@ -400,3 +658,46 @@ class TransactionTable:
         self._outstanding.add_parts(left)
         self._outstanding.add(int(left["topic"][0]), -one.row, -bytes_below(left[0], one.row))
         self.unpublished[one.number] = self._publishing[one.id] = one
+
+
+# --------------------------------------------------------- staged parts, read back from the log
+
+_ROWS_MAX = 2**31
+
+
+class StagedParts:
+    """The staged parts in one log."""
+
+    def __init__(self, log: PhysicalLog) -> None:
+        self._log = log
+        self._loaded: dict[int, BatchRanges] = {}
+
+    def has(self, position: int) -> bool:
+        """Whether a part is cached."""
+        return position in self._loaded
+
+    def load(self, positions: Sequence[int]) -> None:
+        """Cache the parts of the frames at `positions`, and no others. Any thread.
+
+        Raises CorruptionError.
+        """
+        self._loaded = {position: BatchRanges(self._read(position)) for position in positions}
+
+    def _read(self, position: int) -> MessageBatch:
+        frame = self._log.frame_at(position)
+        if frame.header.kind != FrameKind.TXN:
+            raise CorruptionError("a part is missing", path="log", position=position)
+        return decode_send(wire_of(frame.payload), rows_max=_ROWS_MAX)
+
+    def rows(self, position: int, first: int, stop: int, decided_ms: int) -> MessageBatch:
+        """Rows [first, stop) of a part. Delays count from the commit."""
+        if not self.has(position):
+            self.load([position])
+        batch = self._loaded[position].take(first, stop)
+        if batch.delay_ms is not None:
+            batch.deliver_at_ms, batch.delay_ms = batch.delay_ms + decided_ms, None
+        return batch
+
+    def drop(self) -> None:
+        """Empty the cache: nothing is being published."""
+        self._loaded = {}

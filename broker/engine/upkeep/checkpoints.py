@@ -11,12 +11,12 @@ from typing import Final
 
 import msgpack
 
-from delaylog.broker.engine.apply.applying import apply_hour_floor
-from delaylog.broker.engine.failures.tidying import tidy
+from delaylog.broker.engine.apply.frames import apply_hour_floor
+from delaylog.broker.engine.deliver.failure_reasons import tidy
 from delaylog.broker.engine.keyspace.keyspace_files import FOLDER as KEYSPACE
 from delaylog.broker.engine.keyspace.keyspace_files import drop_snapshots
 from delaylog.broker.engine.keyspace.keyspace_snapshots import KeyspaceSnapshots, SnapshotRunner
-from delaylog.broker.engine.lookup.text_upkeep import TextUpkeep
+from delaylog.broker.engine.lookup.text_entries import TextUpkeep
 from delaylog.broker.engine.schedules.table import FOLDER as SCHEDULES
 from delaylog.broker.engine.state import EngineState
 from delaylog.broker.engine.upkeep.saved_state import (
@@ -28,7 +28,7 @@ from delaylog.broker.engine.upkeep.saved_state import (
     snapshot,
 )
 from delaylog.broker.engine.watch.histogram import Histogram
-from delaylog.storage.folder.checkpoint import (
+from delaylog.storage.checkpoint import (
     KEPT,
     Checkpoint,
     Kept,
@@ -37,9 +37,9 @@ from delaylog.storage.folder.checkpoint import (
     read_checkpoint,
     write_checkpoint,
 )
-from delaylog.storage.hours.hour_counts import HourCounts
-from delaylog.storage.ids.id_forgetting import forget_hour
+from delaylog.storage.hours.hour_table import HourCounts
 from delaylog.storage.layout import HOUR_MS, FrameKind
+from delaylog.storage.runs.id_index import forget_hour
 from delaylog.storage.work import Work
 
 # How long the steps of repeated work take, by the clock that the work is given.

@@ -15,7 +15,7 @@ from delaylog.broker.engine.upkeep.checkpoints import Upkeep
 from delaylog.broker.engine.upkeep.compaction import Compactor
 from delaylog.storage.files.space_reserve import SpaceReserve
 from delaylog.storage.hours.hour_flusher import STATE_BYTES_MAX
-from delaylog.storage.hours.tail_pile import TAIL_BYTES_MAX
+from delaylog.storage.hours.tails import TAIL_BYTES_MAX
 from delaylog.storage.layout import HOUR_MS
 from delaylog.storage.work import Work, until
 

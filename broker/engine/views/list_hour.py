@@ -1,40 +1,237 @@
-"""One hour of a list: which of its rows come next, in order.
+"""One hour of a list: which of its rows come next, in order, and how they get on a page.
 
 An hour is read in one of two ways. If the zone maps leave few candidates, all of them are read once
 and only the first matching rows are kept. Otherwise the chains are followed second by second, so
 that the cost of a page depends on its length; a second with very many rows is listed newest first.
 Apart from such seconds both ways give the same order, so either may continue where the other ended.
+
+Rows that are not in the files yet are seen by a snapshot of the tail at one moment (`TailView`):
+rows that the splitter writes meanwhile are still there, and the files are read only up to the last
+row that they had then. Only the columns that order rows are copied.
+
+`PageFiller` gets rows in the order of the list, which have matched by their columns and states
+already. It compares their texts, and reads bodies if asked for. Rows were read in earlier slices,
+so each part of far rows is read again in the slice that reads its records.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from dataclasses import replace
 from typing import Final
 
 import numpy as np
 
 from delaylog.broker.engine.errors import BadRequestError
-from delaylog.broker.engine.views.list_cursor import BEFORE_ALL
-from delaylog.broker.engine.views.list_filter import RowFilter
-from delaylog.broker.engine.views.list_page import PageRun, Smallest
-from delaylog.broker.engine.views.list_tail import TailView
-from delaylog.broker.engine.views.page_filler import PageFiller
-from delaylog.broker.engine.views.scanning import SLICE_ROWS, index_slices
-from delaylog.broker.engine.views.zone_maps import candidates
-from delaylog.storage.columns.whole_rows import concat_rows, take_rows
+from delaylog.broker.engine.views.list_page import (
+    BEFORE_ALL,
+    Listed,
+    Mask,
+    PageRun,
+    RowFilter,
+    Smallest,
+    check_heads,
+)
+from delaylog.broker.engine.views.scan import SLICE_ROWS, candidates, index_slices, part_slices
+from delaylog.storage.columns import concat_rows, copy_rows, put_rows, take_rows
 from delaylog.storage.hours.delay_hour import DelayHour
-from delaylog.storage.hours.far.far_hour import FarHour, FarHourStates
-from delaylog.storage.hours.states.state_column import StateColumn
+from delaylog.storage.hours.far.far_tier import FarHour, FarHourStates
+from delaylog.storage.hours.state_column import StateColumn
 from delaylog.storage.layout import (
     HOUR_MS,
     HOUR_SECONDS,
+    INDEX_ENTRY,
     INDEX_MASK,
     Int64Array,
+    MessageState,
     RowArray,
     StateArray,
+    head_sizes,
+    make_ref,
 )
+from delaylog.storage.messages.batch import Block
+from delaylog.storage.messages.records import NO_TEXTS, RawTexts, raw_texts
 from delaylog.storage.messages.rows import seconds_of
+
+# --------------------------------------------------------------- rows that are not in files yet
+
+_SLICE_ROWS: Final = 16_384
+
+
+class TailView:
+    """Rows of a tail that match a filter, ordered by (due time, index)."""
+
+    def __init__(self, parts: list[tuple[RowArray, Block]]) -> None:
+        self._parts = parts
+        empty = np.zeros(0, np.int64)
+        self.due, self.expires, self.index, self.sent = empty, empty, empty, np.zeros(0, np.uint64)
+        self._part, self._at = empty, empty
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    def fill(self, keep: Callable[[RowArray], Mask], last: int) -> Generator[None, None, None]:
+        """Read the rows with numbers above `last`, in slices."""
+        columns: list[tuple[Int64Array, ...]] = []
+        every = [rows for rows, _ in self._parts]
+        for first, stop in part_slices(every, _SLICE_ROWS):
+            parts = every[first:stop]
+            rows = concat_rows(parts)
+            lengths = [len(part) for part in parts]
+            mask = keep(rows) & (rows["global_index"] > last)
+            part = np.repeat(np.arange(first, stop), lengths)
+            at = np.arange(len(rows)) - np.repeat(np.cumsum([0, *lengths[:-1]]), lengths)
+            due, expires = rows["deliver_at"][mask], rows["expires_at"][mask]
+            index, sent = rows["global_index"][mask].astype(np.int64), rows["sent_position"][mask]
+            columns.append((due, expires, index, sent, part[mask], at[mask]))
+            yield
+        if columns:
+            due, expires, index, sent, part, at = map(np.concatenate, zip(*columns, strict=True))
+            order = np.lexsort((index, due))
+            self.due, self.expires, self.index = due[order], expires[order], index[order]
+            self.sent, self._part, self._at = sent[order], part[order], at[order]
+
+    def _located(self, which: Int64Array) -> list[tuple[RowArray, Block, int]]:
+        parts = self._parts
+        return [
+            (*parts[part], at)
+            for part, at in zip(self._part[which].tolist(), self._at[which].tolist(), strict=True)
+        ]
+
+    def rows(self, which: Int64Array) -> RowArray:
+        """Copies of rows, by their numbers here."""
+        if len(which) == 0:
+            return np.zeros(0, INDEX_ENTRY)
+        raw = b"".join([rows[at : at + 1].tobytes() for rows, _, at in self._located(which)])
+        return np.frombuffer(raw, INDEX_ENTRY)
+
+    def records(self, which: Int64Array, *, heads: bool) -> list[bytes]:
+        """Their records, or with `heads` only the parts before the bodies."""
+        out = []
+        for rows, data, at in self._located(which):
+            one = rows[at : at + 1]
+            size = int(head_sizes(one)[0]) if heads else int(one["size"][0])
+            start = int(one["offset"][0])
+            out.append(bytes(data[start : start + size]))
+        return out
+
+
+# ----------------------------------------------------------------------------- rows onto a page
+
+_PUT_ROWS: Final = 64
+
+
+class PageFiller:
+    """Fills one page from one hour."""
+
+    def __init__(
+        self, run: PageRun, filter_: RowFilter, folder: DelayHour | FarHour, tail: TailView
+    ) -> None:
+        self._run = run
+        self._filter = filter_
+        self._folder = folder
+        self._tail = tail
+
+    def put(
+        self, rows: RowArray, entries: StateArray, shown: Int64Array, sources: Int64Array
+    ) -> Generator[None, None, int]:
+        """Put messages on the page; returns how many rows were examined."""
+        run = self._run
+        for start in range(0, len(rows), _PUT_ROWS):
+            part = slice(start, start + _PUT_ROWS)
+            mine, there = self._read_again(rows[part], sources[part])
+            heads = self._heads(mine, sources[part])
+            good = np.array([self._filter.exact(head) for head in heads], np.bool_)
+            at = np.flatnonzero(good & there)
+            take = at[: run.left]
+            if self._run.query.bodies:
+                take = take[: self._fit(take_rows(mine, take))]
+            bodies = yield from self._bodies_of(take_rows(mine, take), sources[start + take])
+            for k, body in zip(take.tolist(), bodies, strict=True):
+                state = MessageState(int(shown[start + k]))
+                row = mine[k]
+                ref = make_ref(self._folder.hour, int(row["epoch_tag"]), int(row["global_index"]))
+                origin, entry = int(row["origin"]), entries[start + k]
+                listed = Listed(origin, ref, row, entry, state, heads[k], body)
+                run.page.messages.append(listed)
+            if len(take) < len(at):
+                return start + int(at[len(take)])
+            yield
+        return len(rows)
+
+    def _read_again(self, rows: RowArray, sources: Int64Array) -> tuple[RowArray, Mask]:
+        """Rows as they are now, and which of them still have their records.
+
+        A near hour is pinned, so its rows have not changed. Records of far rows may have moved, and
+        rows of messages that have ended since they matched may have been dropped.
+        """
+        filed = np.flatnonzero(sources < 0)
+        if isinstance(self._folder, DelayHour) or len(filed) == 0:
+            return rows, np.ones(len(rows), np.bool_)
+        out = copy_rows(rows)
+        put_rows(out, filed, self._folder.read_rows(rows["global_index"][filed]))
+        return out, (out["epoch_tag"] == rows["epoch_tag"]) & (out["size"] == rows["size"])
+
+    def _fit(self, rows: RowArray) -> int:
+        """How many of these rows fit on the page with their bodies; the first always fits."""
+        run = self._run
+        total = np.cumsum(rows["size"].astype(np.int64)) + run.body_bytes
+        fit = int(np.searchsorted(total, run.bytes_max, side="right"))
+        if not run.page.messages:
+            fit = max(fit, 1)
+        fit = min(fit, len(rows))
+        if fit:
+            run.body_bytes = int(total[fit - 1])
+        if fit < len(rows):
+            run.body_bytes = run.bytes_max
+        return fit
+
+    def _bodies_of(
+        self, rows: RowArray, sources: Int64Array
+    ) -> Generator[None, None, list[bytes | None]]:
+        """The bodies of rows; records that were not verified yet are verified, in slices."""
+        out: list[bytes | None] = [None] * len(rows)
+        if not self._run.query.bodies:
+            return out
+        skip = head_sizes(rows).tolist()
+        filed, late = np.flatnonzero(sources < 0), np.flatnonzero(sources >= 0)
+        if len(filed):
+            for number in self._folder.unchecked_records(take_rows(rows, filed)):
+                self._folder.check_records(number)
+                yield
+            raw, at = self._folder.read_records(take_rows(rows, filed)), 0
+            for k, size in zip(filed.tolist(), rows["size"][filed].tolist(), strict=True):
+                out[k] = raw[at + skip[k] : at + size]
+                at += size
+        for k, record in zip(
+            late.tolist(), self._tail.records(sources[late], heads=False), strict=True
+        ):
+            out[k] = record[skip[k] :]
+        return out
+
+    def _heads(self, rows: RowArray, sources: Int64Array) -> list[RawTexts]:
+        sizes = head_sizes(rows)
+        out = [NO_TEXTS] * len(rows)
+        named = sizes > 0
+        filed = np.flatnonzero(named & (sources < 0))
+        if len(filed):
+            part = take_rows(rows, filed)
+            raw = self._folder.read_heads(part)
+            heads = list(raw_texts(raw, part, sizes[filed]))
+            check_heads(heads, part, f"{self._folder.folder}/delay.log", self._filter.id_hash)
+            for at, head in zip(filed.tolist(), heads, strict=True):
+                out[at] = head
+        late = np.flatnonzero(named & (sources >= 0))
+        if len(late):
+            raw = b"".join(self._tail.records(sources[late], heads=True))
+            for at, head in zip(
+                late.tolist(), raw_texts(raw, take_rows(rows, late), sizes[late]), strict=True
+            ):
+                out[at] = head
+        return out
+
+
+# ---------------------------------------------------------------------------- the order of rows
 
 SCAN_ROWS_FEW: Final = 65_536
 """Up to this many candidates are read in any case."""

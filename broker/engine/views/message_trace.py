@@ -19,13 +19,12 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import msgpack
 import numpy as np
 
-from delaylog.broker.engine.late.evidence import Decision, Evidence
-from delaylog.broker.engine.late.explaining import Wait
+from delaylog.broker.engine.late.causes import Decision, Evidence, Wait
 from delaylog.broker.engine.late.timeline import SPAN_MIN_MS
 from delaylog.broker.engine.model import FoundMessage, Topic, cause_name, empty_refs, shown_kind
 from delaylog.broker.engine.state import EngineState
 from delaylog.broker.engine.topics.groups import Group
-from delaylog.storage.hours.far.far_hour import FarHour
+from delaylog.storage.hours.far.far_tier import FarHour
 from delaylog.storage.layout import (
     EPOCH_NODE_BITS,
     HOUR_MS,

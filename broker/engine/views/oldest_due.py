@@ -14,7 +14,7 @@ import numpy as np
 from delaylog.broker.engine.ready.fifo_queue import HEAD_REFS_MAX
 from delaylog.broker.engine.state import EngineState
 from delaylog.broker.engine.topics.groups import Group
-from delaylog.storage.columns.questions import distinct, grouped, some
+from delaylog.storage.columns import distinct, grouped, some
 from delaylog.storage.layout import HOUR_MS, HOUR_SHIFT, STATE_ENTRY, STATE_NONE, Int64Array
 
 FRONT_REFS: Final = 1

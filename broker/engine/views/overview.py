@@ -22,7 +22,7 @@ import numpy.typing as npt
 from delaylog.broker.engine.model import Topic
 from delaylog.broker.engine.state import EngineState
 from delaylog.broker.engine.topics.groups import Group
-from delaylog.broker.engine.views.counting import MINUTE_MS
+from delaylog.broker.engine.views.counts import MINUTE_MS
 from delaylog.storage.hours.delay_hour import DelayHour
 from delaylog.storage.layout import HOUR_MS, HOUR_SECONDS, Int64Array
 from delaylog.storage.messages.rows import seconds_of

@@ -1,4 +1,5 @@
-"""What the system gives the process: memory, disk space, names, and the lock of its folder.
+"""What the system gives the process: memory, descriptors, names, a child process, and
+the lock of its folder.
 
 Imports: storage.
 Begin with `folder_lock`.

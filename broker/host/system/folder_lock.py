@@ -13,10 +13,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from delaylog.broker.host.settings.options import ConfigError, InUseError
-from delaylog.storage.files.file_system import FILE_MODE, make_folder, raise_disk_error
+from delaylog.broker.host.settings import ConfigError, InUseError
+from delaylog.storage.files.file_system import FILE_MODE, make_folder, raise_disk_error, refill
 from delaylog.storage.files.os_file_system import open_descriptor
-from delaylog.storage.files.spare_descriptors import refill
 from delaylog.storage.layout import HOLD
 
 LOCK: Final = "lock"

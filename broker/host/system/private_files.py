@@ -6,7 +6,7 @@ import os
 import stat
 from pathlib import Path
 
-from delaylog.broker.host.settings.options import ConfigError
+from delaylog.broker.host.settings import ConfigError
 from delaylog.secret_files import exposure
 
 

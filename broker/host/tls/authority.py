@@ -24,7 +24,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from delaylog.broker.host.settings.options import ConfigError
+from delaylog.broker.host.settings import ConfigError
 
 _DNS_NAME: Final = re.compile(r"[A-Za-z0-9*_.-]+")
 
@@ -37,9 +37,14 @@ class Authority:
         self._certificate = certificate
 
     @classmethod
-    def create(cls, name: str, begin: datetime, end: datetime) -> Self:
-        """A new authority, which signs itself."""
-        key = ec.generate_private_key(ec.SECP256R1())
+    def create(
+        cls, name: str, begin: datetime, end: datetime, key_pem: bytes | None = None
+    ) -> Self:
+        """A new authority, which signs itself; `key_pem`: with this key."""
+        if key_pem is None:
+            key: Any = ec.generate_private_key(ec.SECP256R1())
+        else:
+            key = load_pem_private_key(key_pem, None)
         builder = _builder(_named(name), _named(name), key, key, begin, end)
         constraints = x509.BasicConstraints(ca=True, path_length=0)
         builder = builder.add_extension(constraints, critical=True)

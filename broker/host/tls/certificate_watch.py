@@ -17,8 +17,8 @@ from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
 from delaylog.broker.host.machine import Machine
-from delaylog.broker.host.metrics.families import by_label
 from delaylog.broker.host.tls.certificates import Fault
+from delaylog.broker.host.watch.metrics_table import by_label
 
 LOOK_SECONDS: Final = 60.0
 

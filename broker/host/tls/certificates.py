@@ -1,7 +1,7 @@
 """What certificates say, and what is wrong with them: their ends, names, use and issuers.
 
 Every certificate in use is judged here, at a start, at a reload and once a minute: those of the
-listeners (`server_tls`), of the calls to other nodes (`client_tls`), and of the connections between
+listeners and of the calls to other nodes (`contexts`), and of the connections between
 nodes (`cluster/peers/tls`). OpenSSL judges them itself, by a handshake in memory with a client that
 trusts them, so that no other package is needed and no rule of OpenSSL is repeated here.
 """
@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from enum import IntEnum
 from typing import Any, Final, NamedTuple, cast
 
-from delaylog.broker.host.settings.options import ConfigError
+from delaylog.broker.host.settings import ConfigError
 
 DER: Final = 2
 """`_ssl.ENCODING_DER`."""

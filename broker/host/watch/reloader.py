@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from delaylog.broker.host.machine import Machine
-from delaylog.broker.host.settings.options import ConfigError
+from delaylog.broker.host.settings import ConfigError
 
 LOOK_SECONDS: Final = 1.0
 """Interval of the checks for changed files. A change takes effect when two checks have found the
@@ -127,35 +127,47 @@ class Reloader:
         unasked reload has found before is only returned.
         """
         before, files = source.fault, source.tried
-        source.tried, source.looks = await self._look(source), 0
         try:
+            source.tried, source.looks = await self._look(source), 0
             use = await self._machine.in_thread(source.read)
+            await use()
+            if self.after is not None:
+                await self.after()
         except Exception as error:
-            bug = None if isinstance(error, ConfigError) else error
-            source.fault = f"{source.name} stays as it was: {error}"
-            if asked or source.fault != before or source.tried != files:
-                self.counts[source.name, "failed"] += 1
-                log.error("%s", source.fault, exc_info=bug)
-            return source.fault
+            return self._failed(
+                source, error, again=not asked and source.tried == files, before=before
+            )
         source.fault = None
-        await use()
         self.counts[source.name, "ok"] += 1
         log.info("%s was read again", source.name)
-        if self.after is not None:
-            await self.after()
         return None
+
+    def _failed(self, source: _Source, error: Exception, *, again: bool, before: str | None) -> str:
+        """Note a fault; one that is found `again`, and is that of `before`, is not logged."""
+        bug = None if isinstance(error, ConfigError) else error
+        source.fault = f"{source.name} stays as it was: {error}"
+        if not again or source.fault != before:
+            self.counts[source.name, "failed"] += 1
+            log.error("%s", source.fault, exc_info=bug)
+        return source.fault
 
     async def _watch(self) -> None:
         while True:
             await asyncio.sleep(LOOK_SECONDS)
             for source in self._sources:
-                now = await self._look(source)
-                source.looks += 1
-                again = source.fault is not None and source.looks >= self.retry_looks
-                if now == source.seen and (again or now != source.tried):
-                    async with self._lock:
-                        await self._reload(source)
-                source.seen = now
+                try:
+                    await self._watch_one(source)
+                except Exception as error:
+                    self._failed(source, error, again=True, before=source.fault)
+
+    async def _watch_one(self, source: _Source) -> None:
+        now = await self._look(source)
+        source.looks += 1
+        again = source.fault is not None and source.looks >= self.retry_looks
+        if now == source.seen and (again or now != source.tried):
+            async with self._lock:
+                await self._reload(source)
+        source.seen = now
 
     async def _look(self, source: _Source) -> Signature:
         # On a thread: a stat of a file on a network file system may block.

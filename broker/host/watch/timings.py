@@ -21,6 +21,13 @@ RECOVERY_BOUNDS: Final = (0.01, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0)
 SLOW_SECONDS: Final = 1.0
 """A request that takes longer is logged: twenty times what one call may hold the loop."""
 
+OTHER: Final = "other"
+"""The call of requests that name none, such as a path that does not exist."""
+SERIES_MAX: Final = 512
+"""Most pairs of a face and a call that have a histogram. The tables of calls have half of them; a
+name that a client chooses must not make more.
+"""
+
 log = logging.getLogger("delaylog.slow")
 
 
@@ -73,13 +80,15 @@ class Timings:
         request_id: str | None = None,
     ) -> Histogram:
         """Count one answered request, which asked to wait that long; returns its histogram."""
+        found = self.requests.get((face, call))
+        if found is None:
+            if len(self.requests) >= SERIES_MAX:
+                call = OTHER
+            # Faces are few, so this may exceed the limit by one for each.
+            found = self.requests.setdefault((face, call), Histogram(REQUEST_BOUNDS))
         slow = self.slow
         if seconds >= slow.threshold_s and seconds >= slow.threshold_s + wait_ms / 1000:
             slow.note(face, call, seconds, request_id)
-        found = self.requests.get((face, call))
-        if found is None:
-            # Faces and calls are few: the table of calls is fixed.
-            found = self.requests[face, call] = Histogram(REQUEST_BOUNDS)
         # `found.note(seconds)` inlined: its call took a quarter of this function's time.
         found.counts[bisect_left(REQUEST_BOUNDS, seconds)] += 1
         found.sum += seconds

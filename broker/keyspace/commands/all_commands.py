@@ -1,32 +1,20 @@
 """Imports every family, which fills the table of commands, and gives each container its HELP."""
 # ruff: noqa: F401
 
-from delaylog.broker.keyspace.commands import (
-    channels,
-    generic,
-    hashes,
-    lists,
-    scripting,
-    sets,
-    strings,
-    transactions,
-)
-from delaylog.broker.keyspace.commands.server import (
-    clients,
-    configuration,
-    connection,
-    information,
-    introspection,
-    sentinels,
-)
-from delaylog.broker.keyspace.commands.server.help_texts import add_help
-from delaylog.broker.keyspace.commands.sorted_sets import members as sorted_sets
-from delaylog.broker.keyspace.commands.sorted_sets import sorted_set_ranges
-from delaylog.broker.keyspace.commands.streams import entries as streams
-from delaylog.broker.keyspace.commands.streams import (
-    stream_claims,
-    stream_groups,
-    stream_reads,
-)
+import delaylog.broker.keyspace.commands.channels
+import delaylog.broker.keyspace.commands.connection
+import delaylog.broker.keyspace.commands.generic
+import delaylog.broker.keyspace.commands.hashes
+import delaylog.broker.keyspace.commands.information
+import delaylog.broker.keyspace.commands.lists
+import delaylog.broker.keyspace.commands.scripting
+import delaylog.broker.keyspace.commands.sets
+import delaylog.broker.keyspace.commands.sorted_sets
+import delaylog.broker.keyspace.commands.stream_entries
+import delaylog.broker.keyspace.commands.stream_groups
+import delaylog.broker.keyspace.commands.stream_reads
+import delaylog.broker.keyspace.commands.strings
+import delaylog.broker.keyspace.commands.transactions
+from delaylog.broker.keyspace.commands.information import add_help
 
 add_help()

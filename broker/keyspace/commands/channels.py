@@ -11,13 +11,11 @@ from operator import attrgetter
 from typing import Final, NamedTuple, TypeAlias
 
 from delaylog.broker.keyspace.command import Args
-from delaylog.broker.keyspace.encoding import encode_into
 from delaylog.broker.keyspace.errors import CommandError
-from delaylog.broker.keyspace.registry import command
-from delaylog.broker.keyspace.replies import WRITTEN, Push, Reply
-from delaylog.broker.keyspace.running.pubsub import PubSub
-from delaylog.broker.keyspace.running.run import Run
+from delaylog.broker.keyspace.registry import Run, command
+from delaylog.broker.keyspace.replies import WRITTEN, Push, Reply, encode_into
 from delaylog.broker.keyspace.running.session import Session
+from delaylog.broker.keyspace.running.shared_state import PubSub
 from delaylog.broker.keyspace.values.globs import check_pattern, matcher
 
 _FLAGS: Final = "pubsub channels noscript loading stale"

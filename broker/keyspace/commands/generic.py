@@ -6,16 +6,20 @@ from collections.abc import Set
 from typing import Final
 
 from delaylog.broker.keyspace.command import Args
-from delaylog.broker.keyspace.commands.scanning import to_cursor, to_options
-from delaylog.broker.keyspace.dumps.forms import BadDump
-from delaylog.broker.keyspace.dumps.reading import is_whole, load
+from delaylog.broker.keyspace.commands.arguments import (
+    Option,
+    Options,
+    at_least,
+    read_options,
+    to_cursor,
+    to_options,
+)
+from delaylog.broker.keyspace.dumps import BadDump, is_whole, load
 from delaylog.broker.keyspace.errors import NO_SUCH_KEY, NOT_INTEGER, CommandError, syntax
-from delaylog.broker.keyspace.options import Option, Options, at_least, read_options
-from delaylog.broker.keyspace.registry import command
+from delaylog.broker.keyspace.keyspace import TYPE_NAMES
+from delaylog.broker.keyspace.registry import Run, command
 from delaylog.broker.keyspace.replies import OK, Reply, Status
-from delaylog.broker.keyspace.running.run import Run
 from delaylog.broker.keyspace.values.globs import matcher
-from delaylog.broker.keyspace.values.kinds import TYPE_NAMES
 from delaylog.broker.keyspace.values.number_texts import INT64_MAX, INT64_MIN, to_int
 
 # ---------------------------------------------------------------------- keys

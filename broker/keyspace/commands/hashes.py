@@ -6,14 +6,18 @@ from math import isinf
 from typing import Final
 
 from delaylog.broker.keyspace.command import Args
-from delaylog.broker.keyspace.commands.scanning import SMALL_MAX, scan_value
+from delaylog.broker.keyspace.commands.arguments import SMALL_MAX, scan_value
 from delaylog.broker.keyspace.errors import CommandError, wrong_arity
-from delaylog.broker.keyspace.registry import command
+from delaylog.broker.keyspace.keyspace import HashValue
+from delaylog.broker.keyspace.registry import Run, command
 from delaylog.broker.keyspace.replies import OK, Map, Reply
-from delaylog.broker.keyspace.running.run import Run
-from delaylog.broker.keyspace.values import long_double
-from delaylog.broker.keyspace.values.kinds import HashValue
-from delaylog.broker.keyspace.values.number_texts import INT64_MAX, INT64_MIN, to_int
+from delaylog.broker.keyspace.values.number_texts import (
+    INT64_MAX,
+    INT64_MIN,
+    add_long_doubles,
+    read_long_double,
+    to_int,
+)
 
 _WRITE: Final = "write denyoom fast"
 
@@ -152,11 +156,11 @@ def hincrby(run: Run, argv: Args) -> Reply:
 def hincrbyfloat(run: Run, argv: Args) -> Reply:
     """Add a floating-point number to the value of a field."""
     key, field = argv[1], argv[2]
-    if isinf(long_double.read(argv[3])):
+    if isinf(read_long_double(argv[3])):
         raise CommandError(b"ERR value is NaN or Infinity")
     value = run.database.of_kind(HashValue, key)
     old = b"0" if value is None else value.get(field, b"0")
-    total = long_double.add(old, argv[3], b"ERR hash value is not a float")
+    total = add_long_doubles(old, argv[3], b"ERR hash value is not a float")
     _put(run, [argv[0], key, field, total])
     # Followers must not depend on how sums are rounded.
     run.rewrite(b"HSET", key, field, total)

@@ -7,7 +7,14 @@ from itertools import islice
 from typing import Final
 
 from delaylog.broker.keyspace.command import Args
-from delaylog.broker.keyspace.commands.timeouts import to_timeout_ms
+from delaylog.broker.keyspace.commands.arguments import (
+    Option,
+    Options,
+    at_least,
+    read_options,
+    take_positive,
+    to_timeout_ms,
+)
 from delaylog.broker.keyspace.errors import (
     NO_SUCH_KEY,
     OUT_OF_RANGE,
@@ -15,11 +22,9 @@ from delaylog.broker.keyspace.errors import (
     syntax,
     wrong_arity,
 )
-from delaylog.broker.keyspace.options import Option, Options, at_least, read_options, take_positive
-from delaylog.broker.keyspace.registry import command
+from delaylog.broker.keyspace.keyspace import ListValue
+from delaylog.broker.keyspace.registry import Run, command
 from delaylog.broker.keyspace.replies import NO_ARRAY, OK, Reply
-from delaylog.broker.keyspace.running.run import Run
-from delaylog.broker.keyspace.values.kinds import ListValue
 from delaylog.broker.keyspace.values.number_texts import INT64_MIN, to_int
 
 _PUSH: Final = "write denyoom fast"

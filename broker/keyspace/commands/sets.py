@@ -5,13 +5,11 @@ from __future__ import annotations
 from typing import Final
 
 from delaylog.broker.keyspace.command import Args
-from delaylog.broker.keyspace.commands.scanning import SMALL_MAX, scan_value
+from delaylog.broker.keyspace.commands.arguments import SMALL_MAX, scan_value, take_positive
 from delaylog.broker.keyspace.errors import syntax
-from delaylog.broker.keyspace.options import take_positive
-from delaylog.broker.keyspace.registry import command
+from delaylog.broker.keyspace.keyspace import SetValue
+from delaylog.broker.keyspace.registry import Run, command
 from delaylog.broker.keyspace.replies import Members, Reply
-from delaylog.broker.keyspace.running.run import Run
-from delaylog.broker.keyspace.values.kinds import SetValue
 
 
 @command("sadd", -3, "set", "write denyoom fast", keys=(1, 1, 1))

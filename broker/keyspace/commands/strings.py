@@ -5,14 +5,16 @@ from __future__ import annotations
 from typing import Final
 
 from delaylog.broker.keyspace.command import Args
-from delaylog.broker.keyspace.encoding import encode_values
+from delaylog.broker.keyspace.commands.arguments import Found, Option, Options, read_options
 from delaylog.broker.keyspace.errors import CommandError, wrong_arity
-from delaylog.broker.keyspace.options import Found, Option, Options, read_options
-from delaylog.broker.keyspace.registry import command, many
-from delaylog.broker.keyspace.replies import OK, Reply
-from delaylog.broker.keyspace.running.run import Run
-from delaylog.broker.keyspace.values import long_double
-from delaylog.broker.keyspace.values.number_texts import INT64_MAX, INT64_MIN, to_int
+from delaylog.broker.keyspace.registry import Run, command, many
+from delaylog.broker.keyspace.replies import OK, Reply, encode_values
+from delaylog.broker.keyspace.values.number_texts import (
+    INT64_MAX,
+    INT64_MIN,
+    add_long_doubles,
+    to_int,
+)
 
 _EXPIRY_OPTIONS: Final = {
     # option: (milliseconds in its unit, whether it is a Unix time)
@@ -240,7 +242,7 @@ def incrbyfloat(run: Run, argv: Args) -> Reply:
     """Add a floating-point number to a number."""
     database, key = run.database, argv[1]
     value = database.string(key)
-    total = long_double.add(b"0" if value is None else value, argv[2])
+    total = add_long_doubles(b"0" if value is None else value, argv[2])
     database.put(key, total, keep_ttl=True)
     database.changed(key)
     # Followers must not depend on how sums are rounded.

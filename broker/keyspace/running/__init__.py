@@ -1,5 +1,5 @@
 """Runs the commands of sessions: checks, MULTI, blocking, WATCH, pub/sub and scripts.
 
-Commands import `run` and what is below it; only `executor` and `applier` import the commands.
+Commands import `registry` and what is below it; only `executor` imports the commands.
 Begin with `executor`.
 """

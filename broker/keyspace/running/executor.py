@@ -11,23 +11,26 @@ from typing import Any, Final
 
 from delaylog.broker.keyspace.command import Args, Command
 from delaylog.broker.keyspace.commands import all_commands  # noqa: F401 (fills the table)
-from delaylog.broker.keyspace.encoding import REPLY_BYTES_A_TURN, encode_into
+from delaylog.broker.keyspace.commands.scripting import ScriptingHost
+from delaylog.broker.keyspace.commands.transactions import drop_queue, enqueue
 from delaylog.broker.keyspace.errors import (
     EXEC_ABORTED_BY,
     MASTER_DOWN,
     CommandError,
 )
-from delaylog.broker.keyspace.expiry import DatabaseKey
-from delaylog.broker.keyspace.keyspace import Keyspace
-from delaylog.broker.keyspace.registry import WORDS, are_alike, find_command
-from delaylog.broker.keyspace.replies import OK, WAITS, WRITTEN, ErrorReply, Reply
-from delaylog.broker.keyspace.running.multi import discard, enqueue
-from delaylog.broker.keyspace.running.run import Run
-from delaylog.broker.keyspace.running.scripting_host import ScriptingHost
-from delaylog.broker.keyspace.running.session import Session
-from delaylog.broker.keyspace.running.shared_state import SharedState
-from delaylog.broker.keyspace.running.watching import forget_watches
-from delaylog.broker.keyspace.server_state import ServerState
+from delaylog.broker.keyspace.keyspace import DatabaseKey, Keyspace
+from delaylog.broker.keyspace.registry import WORDS, Run, are_alike, find_command
+from delaylog.broker.keyspace.replies import (
+    OK,
+    REPLY_BYTES_A_TURN,
+    WAITS,
+    WRITTEN,
+    ErrorReply,
+    Reply,
+    encode_into,
+)
+from delaylog.broker.keyspace.running.session import Session, forget_watches
+from delaylog.broker.keyspace.running.shared_state import ServerState, SharedState
 
 _MANY_MIN: Final = 4
 """A pipeline of fewer commands runs one by one."""
@@ -246,7 +249,7 @@ class Executor(SharedState):
         """Count a refused command; returns its reply."""
         self.server.errors_answered += 1
         if command is not None and command.name == b"exec":
-            discard(session)
+            drop_queue(session)
             return ErrorReply(EXEC_ABORTED_BY + error.text.removeprefix(b"ERR "))
         if session.queue is not None:
             session.failed_multi = True

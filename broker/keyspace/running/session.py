@@ -1,4 +1,8 @@
-"""State of a client apart from its socket: database, protocol, MULTI, WATCH, subscriptions."""
+"""State of a client apart from its socket: database, protocol, MULTI, WATCH, subscriptions.
+
+A database lists the sessions that watch each key and sets their `dirty_watch` when a key changes or
+expires. No command changes a key that expires, so EXEC checks expiry itself.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from delaylog.broker.keyspace.command import Args, Command
-from delaylog.broker.keyspace.database import Database
-from delaylog.broker.keyspace.encoding import encode_into
-from delaylog.broker.keyspace.replies import Reply
+from delaylog.broker.keyspace.keyspace import Database
+from delaylog.broker.keyspace.replies import Reply, encode_into
 
 
 @dataclass(slots=True)
@@ -74,6 +77,8 @@ class Session:
     channels: dict[bytes, None] = field(default_factory=dict)
     patterns: dict[bytes, None] = field(default_factory=dict)
     blocked: Blocked | None = None
+    awaiting: bool = False
+    """A command of the host may wait, as a blocked one does."""
     closing: bool = False
     """The connection is closed when `out` is written."""
     killed: bool = False
@@ -93,6 +98,11 @@ class Session:
     def subscribed(self) -> bool:
         """Whether the client has subscriptions."""
         return bool(self.channels or self.patterns)
+
+    @property
+    def is_blocked(self) -> bool:
+        """Whether the client waits in a command."""
+        return self.blocked is not None or self.awaiting
 
     def update_special(self) -> None:
         """Set `special` after a change of the state that it depends on."""
@@ -119,3 +129,38 @@ class Session:
         encode_into(self.out, reply, self.resp)
         if self.on_output is not None:
             self.on_output(self)
+
+
+# ---------------------------------------------------------------------------------------- WATCH
+
+
+def watch_keys(session: Session, keys: list[bytes], now_ms: int) -> None:
+    """Watch these keys in the session's database."""
+    database = session.database
+    for key in keys:
+        if not any(db is database and k == key for db, k, _ in session.watched):
+            at_ms = database.expires.get(key)
+            over = at_ms is not None and at_ms <= now_ms
+            session.watched.append((database, key, over))
+            database.watchers.setdefault(key, {})[session] = None
+
+
+def watched_is_over(session: Session, now_ms: int) -> bool:
+    """Whether a watched key has expired since WATCH."""
+    for database, key, over in session.watched:
+        at_ms = database.expires.get(key)
+        if at_ms is not None and not over and at_ms <= now_ms:
+            return True
+    return False
+
+
+def forget_watches(session: Session) -> None:
+    """Stop watching all keys."""
+    for database, key, _ in session.watched:
+        watchers = database.watchers.get(key)
+        if watchers is not None:
+            watchers.pop(session, None)
+            if not watchers:
+                del database.watchers[key]
+    session.watched = []
+    session.dirty_watch = False

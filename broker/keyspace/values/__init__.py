@@ -1,5 +1,5 @@
 """Values that keys hold, and texts of numbers, ranges and patterns.
 
-Imports: nothing of the keyspace.
-Begin with `kinds`.
+Imports: of the keyspace only `errors`.
+Begin with `sorted_set`; `keyspace` lists the kinds.
 """

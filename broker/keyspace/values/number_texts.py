@@ -1,15 +1,19 @@
-"""Parses and formats numbers as Redis does."""
+"""Parses and formats numbers as Redis does, and adds those of INCRBYFLOAT.
+
+Redis computes these sums in C's `long double` and formats them with up to 17 decimals. numpy
+computes with `long double` too, so the digits equal those of Redis on the same machine.
+"""
 
 from __future__ import annotations
 
 import re
+import warnings
 from math import inf, isinf, isnan
-from typing import TYPE_CHECKING, Final
+from typing import Final
+
+import numpy as np
 
 from delaylog.broker.keyspace.errors import NOT_FLOAT, NOT_INTEGER, CommandError
-
-if TYPE_CHECKING:
-    import numpy as np
 
 INT64_MAX: Final = 2**63 - 1
 INT64_MIN: Final = -(2**63)
@@ -119,3 +123,34 @@ def to_bound(text: bytes) -> float | None:
         return float("-inf" if text.lstrip().startswith(b"-") else "inf")
     except CommandError:
         return None
+
+
+# ----------------------------------------------------------------------------------------- sums
+
+_TEXT_BYTES_MAX: Final = 5 * 1024 - 1
+_DECIMALS: Final = 17
+_NO_SUM: Final = b"ERR increment would produce NaN or Infinity"
+
+
+def add_long_doubles(first: bytes, second: bytes, refusal: bytes = NOT_FLOAT) -> bytes:
+    """Add two numbers, given and returned as texts. Raises CommandError."""
+    one, other = read_long_double(first, refusal), read_long_double(second, refusal)
+    with np.errstate(over="ignore", invalid="ignore"):
+        total = one + other
+    if not np.isfinite(total):
+        raise CommandError(_NO_SUM)
+    text = np.format_float_positional(total, precision=_DECIMALS, unique=False, trim="-")
+    return b"0" if text == "-0" else text.encode()
+
+
+def read_long_double(text: bytes, refusal: bytes = NOT_FLOAT) -> np.longdouble:
+    """Parse a number, which may be infinite. Raises CommandError."""
+    if len(text) > _TEXT_BYTES_MAX or not is_float(text):
+        raise CommandError(refusal)
+    with warnings.catch_warnings():
+        # Overflow and underflow are refused below.
+        warnings.simplefilter("ignore", RuntimeWarning)
+        value = np.longdouble(text.decode())
+    if is_lost(value, text):
+        raise CommandError(refusal)
+    return value

@@ -5,16 +5,21 @@ imports the standard library, cronsim, tzdata and tables of `storage`. The engin
 a schedule and asks here. Start with `timing.py`, then `instants.py`, then `wall_clock.py`.
 """
 
-from delaylog.broker.rules.schedules.catch_up import CatchUp, first_after_outage
 from delaylog.broker.rules.schedules.explain import explain
+from delaylog.broker.rules.schedules.firings import (
+    Action,
+    CatchUp,
+    decide_overlap,
+    due_ms,
+    first_after_outage,
+)
 from delaylog.broker.rules.schedules.instants import (
+    LocalTime,
     instants_of,
+    local_time,
     next_instant,
     next_instant_after_change,
 )
-from delaylog.broker.rules.schedules.jitter import due_ms
-from delaylog.broker.rules.schedules.local_time import LocalTime, local_time
-from delaylog.broker.rules.schedules.overlap import Action, decide_overlap
 from delaylog.broker.rules.schedules.timing import Timing, check_timing
 from delaylog.broker.rules.schedules.zones import PACKAGED, Zones
 

@@ -1,24 +1,24 @@
 """The instants of a timing, in Unix ms: the one function that everything else asks.
 
 The instants depend on the timing and the zone data only. They rise strictly, so an instant names a
-firing. `count` is not judged here: it counts firings, which are state.
+firing. `count` is not judged here: it counts firings, which are state. An instant is shown on the
+wall clock of its schedule with a mark where the clocks change.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from delaylog.broker.rules.schedules.cron import parsed_cron
-from delaylog.broker.rules.schedules.ical_text import Stamp
 from delaylog.broker.rules.schedules.rrule import recurrence
-from delaylog.broker.rules.schedules.rrule_text import parsed_rrule
+from delaylog.broker.rules.schedules.rrule_text import Stamp, parsed_rrule
 from delaylog.broker.rules.schedules.timing import Timing, check_timing
 from delaylog.broker.rules.schedules.wall_clock import EPOCH, SECOND, WallClock
 from delaylog.broker.rules.schedules.zones import PACKAGED, Zones
-from delaylog.contract.calls.schedule_members import INSTANT_MS_MAX
+from delaylog.contract.calls.schedules import INSTANT_MS_MAX
 
 _S: Final = 1_000
 
@@ -78,17 +78,20 @@ def times_a_day(timing: Timing) -> int:
 
 
 def walls_between(timing: Timing, after_ms: int, upto_ms: int, zones: Zones) -> int | None:
-    """The number of instants after one time up to another, which is at most a day later.
+    """The number of instants after one time up to another.
 
-    None if that cannot be told from wall times: the clocks change near them, or it is no cron
-    expression.
+    None if that cannot be told from wall times: the clocks change near them or between, or it is no
+    cron expression.
     """
     if timing.cron is None:
         return None
     clock = WallClock(zones.zone(timing.zone))
     first, last = clock.wall(after_ms // _S), clock.wall(upto_ms // _S)
-    steady = (last - first).total_seconds() == upto_ms // _S - after_ms // _S
-    if not steady or clock.repeats(first) or clock.repeats(last):
+    if (
+        not clock.is_steady(after_ms // _S, upto_ms // _S)
+        or clock.repeats(first)
+        or clock.repeats(last)
+    ):
         return None
     return parsed_cron(timing.cron).count(first, last)
 
@@ -124,3 +127,34 @@ def walls_of(timing: Timing, clock: WallClock) -> Callable[..., datetime | None]
     assert timing.rrule is not None
     assert timing.start_ms is not None
     return recurrence(timing.rrule, clock.wall(timing.start_ms // _S)).next_wall
+
+
+# ------------------------------------------------------------------- instants on the wall clock
+
+MARKS: Final = ("moved", "repeated")
+
+
+class LocalTime(NamedTuple):
+    """A local time and what is special about it."""
+
+    text: str
+    """ISO 8601 with the offset from UTC, such as `2027-03-28T03:00:00+02:00`."""
+    mark: str
+    """`moved`: the time of the schedule is skipped by the clocks, and this instant fires for it;
+    `repeated`: the clocks show this time twice; "" otherwise."""
+
+
+def local_time(timing: Timing, instant_ms: int, zones: Zones = PACKAGED) -> LocalTime:
+    """The local time of an instant of the timing."""
+    zone = zones.zone(timing.zone)
+    clock = WallClock(zone)
+    at = datetime.fromtimestamp(instant_ms // 1_000, UTC).astimezone(zone)
+    # Not by an addition, which forgets the pass of a fold.
+    exact = at.replace(microsecond=instant_ms % 1_000 * 1_000)
+    text = exact.isoformat(timespec="milliseconds" if instant_ms % 1_000 else "seconds")
+    wall = clock.wall(instant_ms // 1_000)
+    if clock.repeats(wall):
+        return LocalTime(text, "repeated")
+    if timing.elapsed or walls_of(timing, clock)(wall - SECOND) == wall:
+        return LocalTime(text, "")
+    return LocalTime(text, "moved")

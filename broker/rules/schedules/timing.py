@@ -10,12 +10,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, Final
 
-from delaylog.broker.rules.schedules.cron import parsed_cron
-from delaylog.broker.rules.schedules.cron_text import check_cron
+from delaylog.broker.rules.schedules.cron import check_cron, parsed_cron
 from delaylog.broker.rules.schedules.rrule_text import parsed_rrule
 from delaylog.broker.rules.schedules.zones import PACKAGED, Zones
-from delaylog.contract.calls.schedule_members import TIMING
-from delaylog.contract.errors import MemberError
+from delaylog.contract.calls.schedules import TIMING
+from delaylog.contract.members import MemberError
 
 FORMS: Final = ("cron", "interval_ms", "rrule")
 

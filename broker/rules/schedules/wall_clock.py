@@ -4,6 +4,11 @@ A recurrence yields naive wall times in rising order; `WallClock.next_instant` m
 in rising order. Instants are whole seconds since 1970. PEP 495 says what a wall time is: the
 offsets of fold 0 and fold 1 are equal for an ordinary time, the second is smaller in a fold (the
 clocks go back, the time occurs twice) and greater in a gap (they go forward, it never occurs).
+
+A search of a recurrence goes from period to period or from day to day, so its cost is the number of
+days that it looks at. A rule that matches once in 28 years costs a thousand of them for an instant.
+Calls that put or preview such a rule refuse it; one that is stored fires whatever its search costs,
+which is once in years.
 """
 
 from __future__ import annotations
@@ -12,6 +17,10 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Final, TypeAlias
 from zoneinfo import ZoneInfo
+
+from delaylog.contract.members import MemberError
+
+# ---------------------------------------------------------------------------------- wall clocks
 
 NextWall: TypeAlias = Callable[[datetime], datetime | None]
 """The first naive wall time of a recurrence after another, None if there is none."""
@@ -30,6 +39,12 @@ class WallClock:
     def wall(self, instant_s: int) -> datetime:
         """The naive wall time at an instant."""
         return (EPOCH + timedelta(seconds=instant_s) + self._offset(instant_s)).replace(fold=0)
+
+    def is_steady(self, from_s: int, upto_s: int) -> bool:
+        """Whether the clock does not change between two instants."""
+        offset = self._offset(upto_s)
+        # No zone changes twice within a day.
+        return all(self._offset(at_s) == offset for at_s in range(from_s, upto_s, 86_400))
 
     def repeats(self, wall: datetime) -> bool:
         """Whether the clock shows this time twice."""
@@ -143,3 +158,20 @@ def _instant(wall: datetime, offset: timedelta) -> int:
 
 def _wall(instant_s: int, offset: timedelta) -> datetime:
     return EPOCH + timedelta(seconds=instant_s) + offset
+
+
+# --------------------------------------------------------------------------- limits of a search
+
+DAYS_MAX: Final = 500
+"""Days of one search: about a millisecond. The 29 February takes at most 312 of them, a Friday the
+13th 465.
+"""
+
+
+def too_rare(field: str) -> MemberError:
+    """The refusal of a cron expression or a rule."""
+    what = (
+        f"matches too rarely, or never: {DAYS_MAX} days were looked at for one instant; make it "
+        "match more often, or put a schedule of fewer conditions whose consumer judges the rest"
+    )
+    return MemberError(f"{field} {what}", field=field, what=what)

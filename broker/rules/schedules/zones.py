@@ -15,7 +15,7 @@ from zoneinfo import ZoneInfo
 
 import tzdata
 
-from delaylog.contract.errors import MemberError
+from delaylog.contract.members import MemberError
 
 
 class Zones:

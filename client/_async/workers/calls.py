@@ -12,6 +12,7 @@ import random
 import time
 from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
@@ -32,12 +33,11 @@ from delaylog.client._async.concurrency import (
 )
 from delaylog.client.errors import NotReached
 from delaylog.client.hooks import Around, Hooks
-from delaylog.client.workers.backoff import FETCHING, SETTLING
-from delaylog.client.workers.consumer import Consumer
-from delaylog.client.workers.failing import is_denial, is_refusal, wait_after
-from delaylog.client.workers.held import Held, Hold
-from delaylog.client.workers.key_gate import KeyGate
-from delaylog.client.workers.settling import Settlement
+from delaylog.client.wire.times import span_ms
+from delaylog.client.workers.consumer import FETCHING, SETTLING, Consumer
+from delaylog.client.workers.failures import is_denial, is_refusal, wait_after
+from delaylog.client.workers.leases import Held, Hold, KeyGate
+from delaylog.client.workers.settlements import Settlement
 from delaylog.client.workers.shift_base import ShiftBase
 
 if TYPE_CHECKING:
@@ -201,13 +201,33 @@ class AsyncCalls(ShiftBase):
         """Nack the messages of a failed handler. Raises again if the runner was cancelled."""
         delay_ms = None
         is_cancelled = self._is_cancellation(error, place)
-        if not is_cancelled and self._report_failed(batch, error, seconds):
-            delay_ms = await in_own_context(self._asked, place, batch, error)
-        with self._lock:
-            self._desk.failed(batch, error, seconds, clock(), delay_ms=delay_ms)
+        try:
+            if not is_cancelled:
+                delay_ms = await self._delay_after(place, batch, error, seconds)
+        finally:
+            with self._lock:
+                self._desk.failed(batch, error, seconds, clock(), delay_ms=delay_ms)
         if is_cancelled:
             raise error
         self._end_if_requested(error)
+
+    async def _delay_after(
+        self, place: int, batch: Sequence[Held], error: BaseException, seconds: float
+    ) -> int | None:
+        """Report a failed handler, and return the delay that `on_error` asks for.
+
+        Raises only the cancellation of the runner: the messages must be settled by who calls it.
+        """
+        try:
+            if self._report_failed(batch, error, seconds):
+                return await in_own_context(self._asked, place, batch, error)
+        except BaseException as raised:
+            if self._is_cancellation(raised, place):
+                raise
+            with suppress(Exception):
+                logger.exception("%s: a failure could not be reported", self._consumer.name)
+            self._end_if_requested(raised)
+        return None
 
     async def _asked(self, place: int, batch: Sequence[Held], error: BaseException) -> int | None:
         """The delay that `on_error` returns; for a batch the shortest one."""
@@ -219,7 +239,7 @@ class AsyncCalls(ShiftBase):
             try:
                 said = await result_of(on_error(held.message, error))
                 if said is not None:
-                    wanted.append(max(0, int(said)))
+                    wanted.append(max(0, span_ms("what on_error returns", said)))
             except BaseException as raised:
                 if self._is_cancellation(raised, place):
                     raise

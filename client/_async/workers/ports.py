@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from datetime import timedelta
 from typing import TYPE_CHECKING, Protocol, Unpack
 
 from delaylog.client._async.link import AsyncLink
 from delaylog.client.keywords import SettleTimes
 from delaylog.client.models import Settled
-from delaylog.client.shards.settling import Verb
+from delaylog.client.shards.settlements import Verb
 from delaylog.client.workers.consumer import Consumer
 from delaylog.client.workers.port_calls import Part, merged, settle_parts
 
@@ -110,8 +111,8 @@ class AsyncQueuePort:
         return await self._queue.receive(
             of.topic,
             max=max,
-            wait_ms=wait_ms,
-            lease_ms=of.lease_ms,
+            wait=timedelta(milliseconds=wait_ms),
+            lease=of.lease,
             group=of.group,
             tags=of.tags,
             tags_mode=of.tags_mode,
@@ -124,18 +125,7 @@ class AsyncQueuePort:
         self, verb: Verb, messages: Sequence[LeasedMessage], **times: Unpack[SettleTimes]
     ) -> Sequence[Settled]:
         """Settle messages, with a result for each."""
-        if verb == "ack":
-            return await self._queue.ack(messages)
-        if verb == "nack":
-            return await self._queue.nack(
-                messages, delay_ms=times.get("delay_ms"), reason=times.get("reason")
-            )
-        if verb == "reject":
-            return await self._queue.reject(messages, reason=times.get("reason"))
-        lease_ms = times.get("lease_ms")
-        if verb == "begin":
-            return await self._queue.begin(messages, lease_ms=lease_ms)
-        return await self._queue.extend(messages, lease_ms=lease_ms)
+        return await self._queue._settle(verb, messages, **times)
 
     async def ack_and_receive(
         self, messages: Sequence[LeasedMessage], *, max: int, begin: int | None

@@ -10,14 +10,16 @@ import asyncio
 import logging
 import sys
 from collections.abc import Awaitable, Callable
+from datetime import timedelta
 from functools import partial
 from typing import Any, Final, TypeAlias
 
 from delaylog.client._async.message import AsyncMessage
 from delaylog.client._async.workers.calls import CANCEL_S, FLUSH_S, AsyncCalls, clock
-from delaylog.client.holding import HANDLED
+from delaylog.client.handlers import HANDLED
 from delaylog.client.workers.consumer import is_coroutine_function
 from delaylog.client.workers.contexts import begin, in_own_context, is_cancellation, within
+from delaylog.client.workers.leases import HeldState
 
 logger = logging.getLogger(__name__)
 
@@ -26,8 +28,10 @@ TURN_S: Final = 0.002
 # Limit of a stop beyond the grace period.
 STOP_S: Final = FLUSH_S + 4 * CANCEL_S
 
-OnError: TypeAlias = Callable[[AsyncMessage, BaseException], float | Awaitable[float | None] | None]
-"""It may return the milliseconds until redelivery."""
+OnError: TypeAlias = Callable[
+    [AsyncMessage, BaseException], timedelta | Awaitable[timedelta | None] | None
+]
+"""It may return the time until redelivery."""
 
 
 def check_handler(what: str, handler: Callable[..., Any]) -> None:
@@ -53,14 +57,21 @@ class AsyncShift(AsyncCalls):
         runner.add_done_callback(partial(self._runner_ended, place))
         return runner
 
-    def _runner_ended(self, place: int, _: asyncio.Task[None]) -> None:
-        """Replace a runner whose task was cancelled by its handler."""
-        self._begun[place] = []
+    def _runner_ended(self, place: int, runner: asyncio.Task[None]) -> None:
+        """Replace a runner whose task was cancelled by its handler, or has failed."""
+        begun, self._begun[place] = self._begun[place], []
+        error = None if runner.cancelled() else runner.exception()
+        if error is not None:
+            logger.error("%s: a runner has failed", self._consumer.name, exc_info=error)
+            # Otherwise their leases would be extended as long as the worker runs.
+            left = [held for held in begun if held.state is HeldState.RUNNING]
+            self._desk.failed(left, error, 0.0, clock())
         # If all tasks are cancelled, the loop is ending and no runner must be replaced.
         ending = any(each.done() or each.cancelling() for each in self._fetchers)
         if self._stopping.is_set() or ending:
             return
-        logger.warning("%s: a handler cancelled the task it ran in", self._consumer.name)
+        if error is None:
+            logger.warning("%s: a handler cancelled the task it ran in", self._consumer.name)
         self._runners[place] = self._start_runner(place)
 
     def _is_cancellation(self, error: BaseException, place: int) -> bool:

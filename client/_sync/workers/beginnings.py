@@ -15,8 +15,8 @@ from functools import partial
 from typing import NamedTuple
 
 from delaylog.client._sync.concurrency import Event, Task, cancel, sleep, spawn
-from delaylog.client.workers.backoff import FETCHING
-from delaylog.client.workers.failing import is_refusal, wait_after
+from delaylog.client.workers.consumer import FETCHING
+from delaylog.client.workers.failures import is_refusal, wait_after
 
 logger = logging.getLogger(__name__)
 

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from datetime import timedelta
 from typing import TYPE_CHECKING, Protocol, Unpack
 
 from delaylog.client._sync.link import Link
 from delaylog.client.keywords import SettleTimes
 from delaylog.client.models import Settled
-from delaylog.client.shards.settling import Verb
+from delaylog.client.shards.settlements import Verb
 from delaylog.client.workers.consumer import Consumer
 from delaylog.client.workers.port_calls import Part, merged, settle_parts
 
@@ -106,8 +107,8 @@ class QueuePort:
         return self._queue.receive(
             of.topic,
             max=max,
-            wait_ms=wait_ms,
-            lease_ms=of.lease_ms,
+            wait=timedelta(milliseconds=wait_ms),
+            lease=of.lease,
             group=of.group,
             tags=of.tags,
             tags_mode=of.tags_mode,
@@ -120,18 +121,7 @@ class QueuePort:
         self, verb: Verb, messages: Sequence[LeasedMessage], **times: Unpack[SettleTimes]
     ) -> Sequence[Settled]:
         """Settle messages, with a result for each."""
-        if verb == "ack":
-            return self._queue.ack(messages)
-        if verb == "nack":
-            return self._queue.nack(
-                messages, delay_ms=times.get("delay_ms"), reason=times.get("reason")
-            )
-        if verb == "reject":
-            return self._queue.reject(messages, reason=times.get("reason"))
-        lease_ms = times.get("lease_ms")
-        if verb == "begin":
-            return self._queue.begin(messages, lease_ms=lease_ms)
-        return self._queue.extend(messages, lease_ms=lease_ms)
+        return self._queue._settle(verb, messages, **times)
 
     def ack_and_receive(
         self, messages: Sequence[LeasedMessage], *, max: int, begin: int | None

@@ -7,22 +7,22 @@ stopped, so one more thread looks after the time limit of handlers.
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
 from functools import partial
 from typing import Any, Final, TypeAlias
 
 from delaylog.client._sync.concurrency import Task, in_own_context
 from delaylog.client._sync.message import Message
 from delaylog.client._sync.workers.calls import FLUSH_S, Calls, clock
-from delaylog.client.holding import HANDLED
-from delaylog.client.outcomes import TimeLimitExceeded
+from delaylog.client.handlers import HANDLED, TimeLimitExceeded
 from delaylog.client.workers.consumer import is_coroutine_function
-from delaylog.client.workers.held import HeldState
+from delaylog.client.workers.leases import HeldState
 
 # Upper bound of a stop, in addition to the grace period of handlers.
 STOP_S: Final = 4 * FLUSH_S
 
-OnError: TypeAlias = Callable[[Message, BaseException], float | None]
-"""It may return the milliseconds until redelivery."""
+OnError: TypeAlias = Callable[[Message, BaseException], timedelta | None]
+"""It may return the time until redelivery."""
 
 
 def check_handler(what: str, handler: Callable[..., Any]) -> None:
@@ -105,7 +105,7 @@ class ThreadShift(Calls):
                 next_s = first_s + limit_s
             for place, abandoned in late:
                 error, delay_ms = TimeLimitExceeded(limit_s), None
-                if abandoned and self._report_failed(abandoned, error, limit_s):
-                    delay_ms = in_own_context(self._asked, place, abandoned, error)
+                if abandoned:
+                    delay_ms = self._delay_after(place, abandoned, error, limit_s)
                 with self._lock:
                     self._desk.abandoned_failed(abandoned, error, clock(), delay_ms=delay_ms)

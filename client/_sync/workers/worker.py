@@ -21,10 +21,15 @@ from delaylog.client._sync.workers.calls import SharedGate
 from delaylog.client._sync.workers.shift import STOP_S, OnError, ThreadShift, check_handler
 from delaylog.client.errors import ClientClosed
 from delaylog.client.hooks import NO_HOOKS, Hooks
-from delaylog.client.wire.checks import check_topic
-from delaylog.client.wire.durations import seconds_of
-from delaylog.client.workers.consumer import Consumer, ConsumerOptions, as_fields
-from delaylog.client.workers.declaring import Declaring, NothingToRun, check_not_importing
+from delaylog.client.wire.checks import check_keywords, check_topic
+from delaylog.client.wire.times import duration_s
+from delaylog.client.workers.consumer import (
+    Consumer,
+    ConsumerOptions,
+    Declaring,
+    NothingToRun,
+    check_not_importing,
+)
 from delaylog.client.workers.signals import Signals
 
 if TYPE_CHECKING:
@@ -64,8 +69,7 @@ class ThreadWorker(Declaring):
         A message is acked when the handler returns. When the handler raises, the message is
         redelivered after `backoff` (None: the topic's), or as `Retry` says; after `max_retry`
         retries it is dead. `Reject` makes it dead at once. A message that the handler settled by
-        its own methods is left alone. Durations are numbers with their unit in the name, or
-        timedeltas without it: `lease_ms=60_000` or `lease=timedelta(minutes=1)`.
+        its own methods is left alone.
 
         `concurrency`: how many handlers run at the same time. Messages with the same key are
         handled one at a time, even if a lease is lost.
@@ -75,27 +79,27 @@ class ThreadWorker(Declaring):
         `prefetch`: the maximum number of messages that wait in the process. The worker fetches a
         quarter of a second of work, so that no message waits behind slow handlers. 0: it fetches
         only messages that a handler can take immediately.
-        `lease_ms`: the lease of a message. It is extended at half-time while the message waits or
+        `lease`: the lease of a message. It is extended at half-time while the message waits or
         is handled. Messages of a killed process are redelivered after this time.
-        `wait_ms`: how long a receive waits at the broker. `group`, `tags`, `tags_mode` select the
+        `wait`: how long a receive waits at the broker. `group`, `tags`, `tags_mode` select the
         messages. The broker's check of tags is approximate; `exact_tags` adds an exact check in the
         worker.
-        `grace_s`: how long `stop` waits for handlers before it returns their messages.
-        `time_limit_s`: how long a handler may run (None: without limit). Then its message counts as
+        `grace`: how long `stop` waits for handlers before it returns their messages.
+        `time_limit`: how long a handler may run (None: without limit). Then its message counts as
         failed, and TimeLimitExceeded is logged. A coroutine is cancelled. A thread cannot be
         stopped: it runs on, its result is ignored, and it occupies one place of `concurrency`.
         `consumer_name`: stored with each attempt (None: host name and process id).
         `on_error(message, error)`: called when a handler raises anything but Retry and Reject.
-        It may return the milliseconds until redelivery, or None for the backoff.
+        It may return the timedelta until redelivery, or None for the backoff.
         """
 
         self._check_open()
         # This also catches `@client.consumer` without parentheses.
         check_topic(topic)
+        check_keywords("consumer", options, ConsumerOptions)
 
         def declare(function: Handler) -> Handler:
-            fields = as_fields(options)
-            self._declare(Consumer(topic=topic, handler=function, on_error=on_error, **fields))
+            self._declare(Consumer(topic=topic, handler=function, on_error=on_error, **options))
             return function
 
         return declare
@@ -165,7 +169,7 @@ class ThreadWorker(Declaring):
         for _, shift in self._shifts:
             shift.start()
 
-    def stop(self, *, grace: timedelta | None = None, grace_s: float | None = None) -> None:
+    def stop(self, *, grace: timedelta | None = None) -> None:
         """Stop fetching, return waiting messages, and wait up to `grace` for handlers.
 
         None uses the value of each consumer. Afterwards the remaining handlers are
@@ -174,7 +178,7 @@ class ThreadWorker(Declaring):
         broker refused a consumer, from the start or for its token. Does nothing if the worker is
         not running. `close` calls it too. A `run` in progress then returns.
         """
-        grace_s = seconds_of("grace", grace, grace_s, or_zero=True)
+        grace_s = duration_s("grace", grace, or_zero=True)
         if not self._running():
             return
         shifts, self._shifts = self._shifts, []

@@ -2,37 +2,152 @@
 
 The output has a folder `utc_hour=…` per hour, with one row per message and group including all
 texts, and `_manifest.json`, which lists every complete hour with its rows, checksum and files. A
-repeated run continues with the missing hours. A broker deletes ended hours according to
-`ended_keep_ms` of its topics. If it was started with `--archive-hold on`, it keeps them until this
-job has archived them and, run with `--endpoint URL --release`, has released them.
+repeated run continues with the missing hours. While files are copied, a shared lock on the file
+`hold` of the data folder, which backups use too, suspends retention; the kernel releases it when
+the process ends.
+
+A broker deletes ended hours according to `ended_keep_ms` of its topics. If it was started with
+`--archive-hold on`, it keeps them until this job has archived them and, run with
+`--endpoint URL --release`, has released them. The broker says whether it holds hours, and which of
+them can no longer change. Hours are released in order from the first one, as long as the manifest
+has the current version of each. A missing or changed hour ends the release.
 """
 
 from __future__ import annotations
 
 import argparse
+import fcntl
 import json
 import os
 import shutil
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from delaylog.storage.layout import HOUR_MS, hour_name
+from delaylog.storage.hours.hour_table import HourCounts
+from delaylog.storage.layout import HOLD, HOUR_MS, hour_name
+from pyspark_delaylog.broker_http import BrokerHttp
 from pyspark_delaylog.endpoints import URL
 from pyspark_delaylog.errors import JobError
 from pyspark_delaylog.jobs.audit import add_folder_arguments, output_of, segment_options
-from pyspark_delaylog.jobs.connecting import add_connection_arguments
-from pyspark_delaylog.jobs.holding import suspended_retention
 from pyspark_delaylog.jobs.progress import progress
-from pyspark_delaylog.jobs.releasing import (
-    Bounds,
-    check_not_anew,
-    open_broker,
-    releasable,
-    stands,
-)
+from pyspark_delaylog.jobs.session import add_connection_arguments, connection_options
+from pyspark_delaylog.options import Options
 from pyspark_delaylog.segments.folder import Folder, read_folder
 from pyspark_delaylog.segments.options import parse_options
+
+# ------------------------------------------------------------------------- suspending retention
+
+
+@contextmanager
+def suspended_retention(folder: str) -> Iterator[None]:
+    """Hold the lock, if the file exists: a backup has none."""
+    try:
+        descriptor = os.open(f"{folder}/{HOLD}", os.O_RDONLY | os.O_CLOEXEC)
+    except (FileNotFoundError, PermissionError):
+        yield
+        return
+    try:
+        # The broker takes the lock briefly to check for holders, so wait.
+        fcntl.flock(descriptor, fcntl.LOCK_SH)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+# --------------------------------------------------------------------- releasing archived hours
+
+_ARCHIVE = "/v1/archive"
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """The hours of a broker: [released, archivable) wait for the archive."""
+
+    released: int
+    archivable: int
+    next: dict[str, Any] | None
+    """The first hour that cannot be archived yet: `hour`, `from_ms`, `why`."""
+
+
+class ReleasingBroker:
+    """The broker whose folder is archived."""
+
+    def __init__(self, http: BrokerHttp) -> None:
+        self._http = http
+
+    def bounds(self) -> Bounds:
+        """Ask the broker. JobError if it holds no hours, since they may be deleted meanwhile."""
+        found = self._http.json("GET", _ARCHIVE)
+        if not found["hold"]:
+            raise JobError(
+                "the broker does not hold ended hours, so there is nothing to release: start it "
+                "(in a cluster every node) with --archive-hold on or DELAYLOG_ARCHIVE_HOLD=on, or "
+                "leave --release out"
+            )
+        return Bounds(
+            found["released_through_ms"] // HOUR_MS,
+            found["archivable_through_ms"] // HOUR_MS,
+            found["next"],
+        )
+
+    def release(self, through: int, position: int, rows: int) -> bool:
+        """Release the hours before `through`. Returns False if they already were."""
+        members = {"through_ms": through * HOUR_MS, "position": position, "rows": rows}
+        found = self._http.json("POST", f"{_ARCHIVE}/release", members)
+        return bool(found["result"] == "done")
+
+
+@contextmanager
+def open_broker(args: argparse.Namespace) -> Iterator[ReleasingBroker]:
+    """Open the broker that the arguments name."""
+    http = BrokerHttp(Options.parse({**connection_options(args), "topic": "none"}))
+    try:
+        yield ReleasingBroker(http)
+    finally:
+        http.close()
+
+
+def stands(manifest: dict[str, Any], hour: int, known: HourCounts) -> bool:
+    """Whether the manifest has the current version of the hour. Old entries have no position."""
+    entry = manifest["hours"].get(hour_name(hour))
+    return entry is not None and entry.get("position", known.position) == known.position
+
+
+def check_not_anew(folder: Folder, manifest: dict[str, Any], hours: list[int]) -> None:
+    """JobError if an hour that was archived and released has new rows."""
+    released_ms = manifest.get("released_through_ms", 0)
+    for hour in hours:
+        again = hour_name(hour) in manifest["hours"] and (hour + 1) * HOUR_MS <= released_ms
+        if again and not stands(manifest, hour, folder.hours[hour]):
+            raise JobError(
+                f"{hour_name(hour)} was archived and released, and has other rows now (the clock "
+                "was set back?): archive into another folder, so that both are kept"
+            )
+
+
+def releasable(
+    folder: Folder, manifest: dict[str, Any], there: list[int], bounds: Bounds
+) -> tuple[int, int] | None:
+    """The hour up to which all hours are archived, and their rows; None for nothing to release.
+
+    `there`: the hours that have files.
+    """
+    found, rows = None, 0
+    for hour in sorted(there):
+        if hour < bounds.released:
+            continue
+        if hour >= bounds.archivable or not stands(manifest, hour, folder.hours[hour]):
+            break
+        rows += folder.hours[hour].rows
+        found = (hour + 1, rows)
+    return found
+
+
+# -------------------------------------------------------------------------------------- the job
 
 HELP: Final = "ended hours to parquet, verified, each once"
 MANIFEST: Final = "_manifest.json"

@@ -17,9 +17,9 @@ from functools import partial
 from typing import Any, Final
 
 from pyspark_delaylog.errors import JobError
-from pyspark_delaylog.fields.table import FIELD_TYPES
-from pyspark_delaylog.jobs.connecting import add_connection_arguments, connection_options
+from pyspark_delaylog.field_table import FIELD_TYPES
 from pyspark_delaylog.jobs.progress import progress, rows_read
+from pyspark_delaylog.jobs.session import add_connection_arguments, connection_options
 from pyspark_delaylog.options import Options
 
 HELP: Final = "load parquet, CSV or JSON into a topic; may be run again"
@@ -106,8 +106,7 @@ def run(spark: Any, args: argparse.Namespace) -> dict[str, Any]:
 
 def check_broker(args: argparse.Namespace) -> None:
     """Check address, token and rights before anything is read of the input."""
-    from pyspark_delaylog.broker_http import BrokerHttp
-    from pyspark_delaylog.rights import check_may_send
+    from pyspark_delaylog.broker_http import BrokerHttp, check_may_send
 
     options = Options.parse(_sink_options(args, args.txn_app_id or "unnamed"))
     with closing(BrokerHttp(options)) as http:

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from pyspark_delaylog.segments.wanted import STATES
+from pyspark_delaylog.segments.options import STATES
 
 PLACES_MAX: Final = 240
 TOPICS_MAX: Final = 100

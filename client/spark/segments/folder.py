@@ -16,7 +16,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from delaylog.storage.folder.checkpoint import (
+from delaylog.storage.checkpoint import (
     NO_CHECKPOINT,
     Checkpoint,
     FarRuns,
@@ -25,10 +25,10 @@ from delaylog.storage.folder.checkpoint import (
     checkpoints_among,
     decode_checkpoint,
 )
-from delaylog.storage.hours.hour_counts import HourCounts
+from delaylog.storage.hours.hour_table import HourCounts
 from delaylog.storage.layout import HOUR_SHIFT, INDEX_BITS, INDEX_MASK, Int64Array
 from pyspark_delaylog.segments.errors import DamagedError, SegmentError
-from pyspark_delaylog.segments.wanted import Wanted
+from pyspark_delaylog.segments.options import Wanted
 
 _TRIES: Final = 5
 """How often the folder is listed again when a checkpoint was deleted meanwhile."""

@@ -18,7 +18,7 @@ from pyspark.sql.types import StructType
 
 from pyspark_delaylog.segments.folder import read_folder
 from pyspark_delaylog.segments.options import SegmentOptions, parse_options
-from pyspark_delaylog.segments.planning import Piece, plan
+from pyspark_delaylog.segments.plan import Piece, plan
 
 FORMAT: Final = "delaylog-segments"
 
@@ -74,7 +74,7 @@ class SegmentReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Read the slices of a task as Arrow batches."""
-        from pyspark_delaylog.segments.reading import Reading
+        from pyspark_delaylog.segments.slice_reader import Reading
 
         assert isinstance(partition, SegmentPartition)
         return Reading(self._folder, self._options).batches(partition.slices)

@@ -25,7 +25,7 @@ from delaylog.storage.layout import (
     StateArray,
 )
 from pyspark_delaylog.segments.folder import Folder, GroupTable
-from pyspark_delaylog.segments.wanted import STATES, Wanted
+from pyspark_delaylog.segments.options import STATES, Wanted
 
 CODES: Final = {name: code for code, name in enumerate(STATES)}
 _MOVED: Final = int(MessageState.MOVED)

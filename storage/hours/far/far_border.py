@@ -16,8 +16,7 @@ from typing import Final
 
 import numpy as np
 
-from delaylog.storage.columns.gather import gather
-from delaylog.storage.columns.whole_rows import put_rows
+from delaylog.storage.columns import gather, put_rows
 from delaylog.storage.hours.delay_hour import DelayHour, Flush
 from delaylog.storage.hours.far.far_tier import FarTier, tombstones
 from delaylog.storage.hours.far.run_stack import OpenRuns
@@ -25,8 +24,8 @@ from delaylog.storage.hours.far.sorted_run import RunFacts, hour_key
 from delaylog.storage.hours.hour_flusher import HourFlusher
 from delaylog.storage.hours.hour_folders import HourFolders
 from delaylog.storage.hours.hour_table import HourTable
-from delaylog.storage.hours.indexes.second_index import SecondIndex
-from delaylog.storage.hours.tail_pile import TailPile
+from delaylog.storage.hours.second_index import SecondIndex
+from delaylog.storage.hours.tails import TailPile
 from delaylog.storage.layout import INDEX_ENTRY, INDEX_MASK, RowArray
 from delaylog.storage.work import Work
 

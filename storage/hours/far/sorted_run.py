@@ -19,11 +19,9 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from crc32c import crc32c
 
-from delaylog.storage.columns.gather import read_spans
-from delaylog.storage.columns.questions import consecutive, distinct
+from delaylog.storage.columns import consecutive, distinct, read_spans
 from delaylog.storage.errors import CorruptionError
-from delaylog.storage.files.file_system import File, FileSystem, Mapping
-from delaylog.storage.files.whole_files import replace_file
+from delaylog.storage.files.file_system import File, FileSystem, Mapping, replace_file
 from delaylog.storage.layout import (
     FILE_VERSION,
     HOUR_SHIFT,

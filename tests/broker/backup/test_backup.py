@@ -18,11 +18,11 @@ from typing import Any
 
 import pytest
 
-from delaylog.broker.backup import copying, taking
-from delaylog.broker.backup.copying import Route
-from delaylog.broker.backup.manifest import BackupError, Manifest
-from delaylog.broker.backup.restoring import restore_backup
-from delaylog.broker.backup.taking import take_backup
+from delaylog.broker.backup import copies, folder_copy
+from delaylog.broker.backup.copies import BackupError, Manifest, Route
+from delaylog.broker.backup.folder_copy import take_backup
+from delaylog.broker.backup.restore import restore_backup
+from delaylog.broker.host.settings import ConfigError
 from delaylog.broker.host.system.folder_lock import newest_backup_s
 from delaylog.storage.errors import (
     CorruptionError,
@@ -34,7 +34,7 @@ from delaylog.storage.files.file_system import File
 from delaylog.storage.files.os_file_system import OsFileSystem, ReadOnlyFileSystem
 from delaylog.storage.hours.far import run_stack
 from delaylog.storage.layout import STATE_ENDED_FIRST
-from delaylog.storage.log.levels import KNOWN_LEVEL
+from delaylog.storage.log.frames import KNOWN_LEVEL
 from tests.broker.engine.host import HOUR
 from tests.broker.verify.verifying import verify
 
@@ -184,15 +184,15 @@ def assert_restores(
 def torn(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Reads of 700 bytes; the list gets an entry for every time a backup begins again."""
     again: list[str] = []
-    monkeypatch.setattr(copying, "PART_BYTES", 700)
-    empty = taking._empty
+    monkeypatch.setattr(copies, "PART_BYTES", 700)
+    empty = folder_copy._empty
 
     def noted(partial: str) -> None:
         if len(os.listdir(partial)) > 1:
             again.append(partial)
         empty(partial)
 
-    monkeypatch.setattr(taking, "_empty", noted)
+    monkeypatch.setattr(folder_copy, "_empty", noted)
     return again
 
 
@@ -344,7 +344,7 @@ def test_damage_is_not_backed_up(host_class: Any, tmp_path: Path, name: str) -> 
     folder = life.host.folder
     if name == "log":
         # In the first frame behind the checkpoint.
-        newest = taking.decode_checkpoint(max(folder.glob("checkpoint-*")).read_bytes())
+        newest = folder_copy.decode_checkpoint(max(folder.glob("checkpoint-*")).read_bytes())
         assert newest is not None
         position = newest.position
         path = [p for p in sorted((folder / "log").iterdir()) if int(p.stem) <= position][-1]
@@ -492,6 +492,33 @@ def test_states_of_far_rows_stay_holes(open_host: Callable[..., Any], tmp_path: 
     assert manifest.byte_count < 10_000
 
 
+@pytest.mark.parametrize("place", ["bk", "hours", "log/bk"])
+def test_a_restore_removes_only_what_a_restore_has_left(
+    open_host: Callable[..., Any], tmp_path: Path, place: str
+) -> None:
+    """A restore was killed; meanwhile somebody put the backup, or a file, into its folder."""
+    life = Life(open_host(), 3)
+    life.send()
+    life.host.checkpoint()
+    folder = tmp_path / "r"
+    (folder / "restoring").mkdir(parents=True)
+    backup = folder / place
+    backup.parent.mkdir(exist_ok=True)
+    back_up(ReadOnlyFileSystem(), life.host.folder, backup)
+    with pytest.raises(ConfigError, match=f"{backup} is inside {folder}: move the backup outside"):
+        restore(backup, folder)
+    backup.rename(tmp_path / "b")
+    for name in ("letter", "log/app.log", "restoring/letter"):
+        letter = folder / name
+        letter.parent.mkdir(exist_ok=True)
+        letter.write_text("keep me")
+        with pytest.raises(ConfigError, match=f"it has '{name}'"):
+            restore(tmp_path / "b", folder)
+        letter.unlink()
+    restore(tmp_path / "b", folder)
+    assert verify(folder).sound
+
+
 @pytest.mark.parametrize("what", ["flip", "cut", "lose"])
 def test_a_damaged_backup_is_not_restored(
     open_host: Callable[..., Any], tmp_path: Path, what: str
@@ -536,7 +563,7 @@ def test_a_backup_of_another_release_is_not_restored(
     if checkpoint:
         life.host.checkpoint()
     back_up(ReadOnlyFileSystem(), life.host.folder, tmp_path / "b")
-    monkeypatch.setattr("delaylog.storage.log.levels.FIRST_LEVEL", KNOWN_LEVEL + 1)
+    monkeypatch.setattr("delaylog.storage.log.frames.FIRST_LEVEL", KNOWN_LEVEL + 1)
     with pytest.raises(OlderFormatError, match="start with an empty data folder"):
         restore(tmp_path / "b", tmp_path / "r")
     assert not (tmp_path / "r").exists()

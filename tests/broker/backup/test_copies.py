@@ -14,17 +14,14 @@ from typing import Any
 
 import pytest
 
-from delaylog.broker.backup import copying
-from delaylog.broker.backup.copying import Route
-from delaylog.broker.backup.hours import Vanished
-from delaylog.broker.backup.manifest import Manifest
-from delaylog.broker.backup.taking import FolderCopy, write_manifest
-from delaylog.broker.cluster.copies.giving import Gift
-from delaylog.broker.cluster.copies.incoming import IncomingFolder, install
-from delaylog.broker.cluster.copies.limits import CopyLimits
+from delaylog.broker.backup import copies
+from delaylog.broker.backup.copies import Manifest, Route
+from delaylog.broker.backup.folder_copy import FolderCopy, Vanished, write_manifest
+from delaylog.broker.cluster.copies.giver import Gift
+from delaylog.broker.cluster.copies.incoming_folder import CopyLimits, IncomingFolder, install
 from delaylog.replication.messages import CopyOffer, CopyPart
+from delaylog.storage.checkpoint import load_newest
 from delaylog.storage.files.os_file_system import OsFileSystem
-from delaylog.storage.folder.checkpoint import load_newest
 from delaylog.storage.log.frames import Tick
 from delaylog.storage.log.tick_slots import TickRecord
 from tests.broker.backup.test_backup import Between, Life
@@ -71,7 +68,7 @@ def test_a_copy_under_load(
     host: Any, tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever is sent, leased, settled and moved meanwhile: rows and states are the same."""
-    monkeypatch.setattr(copying, "PART_BYTES", 700)
+    monkeypatch.setattr(copies, "PART_BYTES", 700)
     life = Life(host, seed, steps=60)
     while life.left:
         life.step()

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from delaylog.broker.backup import copying
-from delaylog.broker.cli.dump.files import _dumper
+from delaylog.broker.backup import copies
+from delaylog.broker.cli.dump import _dumper
 from delaylog.broker.engine.keyspace.keyspace_files import FOLDER
 from delaylog.storage.errors import CorruptionError
 from delaylog.storage.files.os_file_system import ReadOnlyFileSystem
@@ -67,7 +67,7 @@ def test_a_backup_holds_the_keys_of_its_end(
     holding: bool,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(copying, "PART_BYTES", 700)
+    monkeypatch.setattr(copies, "PART_BYTES", 700)
     life = KeyLife(open_host(), seed)
     for _ in range(30):
         life.step()
@@ -95,7 +95,7 @@ def test_a_blank_node_gets_them(
     host: Any, tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Over an old folder with snapshots of another time; then it follows as if it always had."""
-    monkeypatch.setattr(copying, "PART_BYTES", 700)
+    monkeypatch.setattr(copies, "PART_BYTES", 700)
     life = KeyLife(host, seed, steps=60)
     while life.left:
         life.step()

@@ -13,11 +13,10 @@ from typing import Any
 
 import pytest
 
-from delaylog.broker.backup import copying
-from delaylog.broker.engine.engine import Engine
+from delaylog.broker.backup import copies
+from delaylog.broker.engine.engine import Engine, Setup
 from delaylog.broker.engine.schedules import commands
 from delaylog.broker.engine.schedules.table import FOLDER
-from delaylog.broker.engine.setup import Setup
 from delaylog.storage.errors import CorruptionError
 from delaylog.storage.files.os_file_system import OsFileSystem, ReadOnlyFileSystem
 from tests.broker.backup.test_backup import Between, Life, back_up, restore
@@ -85,7 +84,7 @@ def test_a_backup_has_the_schedules_of_its_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """While the files that it copies grow."""
-    monkeypatch.setattr(copying, "PART_BYTES", 700)
+    monkeypatch.setattr(copies, "PART_BYTES", 700)
     life = ScheduleLife(open_host(), seed)
     life.host.engine.upkeep.files_pinned = lambda: holding
     manifest = back_up(Between(life.step), life.host.folder, tmp_path / "b")

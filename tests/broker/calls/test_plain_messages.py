@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from delaylog.broker.calls import shapes
-from delaylog.broker.calls.problems import Problem
+from delaylog.broker.calls.answers import Problem
 from delaylog.broker.engine.limits import Limits
-from delaylog.contract.errors import MemberError
+from delaylog.contract.members import MemberError
 from delaylog.contract.message_fields import DELIVER_AT_MS
 from delaylog.contract.times import TIME_MS_MAX
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delaylog.broker.calls.problems import Problem
+from delaylog.broker.calls.answers import Problem
 from delaylog.broker.calls.shapes import parse_receipt, parse_receipts, receipt_texts
 from delaylog.contract.members import INT64_MAX
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from delaylog.broker.camellia.health import IDLE_SECONDS, Health
+from delaylog.broker.camellia.face import IDLE_SECONDS, Health
 from tests.waiting import await_that
 
 

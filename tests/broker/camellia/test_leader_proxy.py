@@ -19,8 +19,8 @@ from multidict import CIMultiDict
 
 from delaylog.broker.camellia.leader_proxy import CARRIED, LeaderProxy
 from delaylog.broker.engine.errors import NotLeadingError
-from delaylog.broker.host.settings.options import ConfigError
-from delaylog.broker.host.tls.client_tls import ClientTls
+from delaylog.broker.host.settings import ConfigError
+from delaylog.broker.host.tls.contexts import ClientTls
 from tests.certificates import HOSTS, Authority, write_private
 from tests.client.scenes import serving
 

@@ -22,8 +22,8 @@ from typing import Any
 
 import pytest
 
-from delaylog.broker.backup.copying import Route
-from delaylog.broker.backup.restoring import restore_backup
+from delaylog.broker.backup.copies import Route
+from delaylog.broker.backup.restore import restore_backup
 from delaylog.broker.cli import main
 from delaylog.broker.host.system.folder_lock import retention_suspended, suspended_retention
 from delaylog.broker.verify import Report, verify_folder
@@ -320,22 +320,24 @@ def test_where_a_backup_may_go(
 ) -> None:
     """Places that cannot be meant: status 2, and nothing is touched."""
     (tmp_path / "there").mkdir()
-    (tmp_path / "mine.partial").mkdir()
-    (tmp_path / "mine.partial" / "letter").write_text("keep me")
+    letter = tmp_path / "mine.partial" / "log" / "letter"
+    letter.parent.mkdir(parents=True)
+    letter.write_text("keep me")
     data = large.data_dir
     for words, reason in (
         ((tmp_path / "nothing", tmp_path / "b"), "is not a data folder"),
         ((data, tmp_path / "there"), "exists"),
         ((data, tmp_path / "no" / "b"), "is not a folder"),
         ((data, data / "b"), "inside the data folder"),
-        ((data, tmp_path / "mine"), "'letter'"),
+        ((data, tmp_path / "mine"), "'log/letter'"),
     ):
         assert main(["backup", *map(str, words)]) == 2, words
         out, err = capsys.readouterr()
         assert out == ""
         assert reason in err
     assert sorted(path.name for path in tmp_path.iterdir()) == ["mine.partial", "there"]
-    assert (tmp_path / "mine.partial" / "letter").read_text() == "keep me"
+    assert letter.read_text() == "keep me"
+    assert not (tmp_path / "mine.partial" / "lock").exists()
 
 
 def test_where_a_restore_may_go(

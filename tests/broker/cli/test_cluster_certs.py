@@ -6,21 +6,26 @@ Method: the command on folders; the certificates are judged as brokers and nodes
 from __future__ import annotations
 
 import json
+import shutil
 import stat
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
+from datetime import datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from delaylog.broker.cli import cluster_certs
 from delaylog.broker.cli.main import main
 from delaylog.broker.cluster.peers import PeerTls
 from delaylog.broker.host.config import TlsConfig
+from delaylog.broker.host.system.private_files import replace_file
 from delaylog.broker.host.tls.certificates import Hosts, mutual_refusal
-from delaylog.broker.host.tls.client_tls import ClientTls
-from delaylog.broker.host.tls.server_tls import ServerTls
+from delaylog.broker.host.tls.contexts import ClientTls, ServerTls
 
 CLUSTER = """
 cluster = "orders"
@@ -118,7 +123,91 @@ def test_again_and_renewed(certs: Certs, folder: Path, tmp_path: Path) -> None:
     assert node(folder, "alpha").ends()["node"] < time.time() + 6 * 86_400
 
 
+class Interrupted(BaseException):
+    """A process that ends in the middle."""
+
+
+class Interrupting:
+    """Ends the process before it replaces its nth file."""
+
+    def __init__(self, nth: int) -> None:
+        self.left = nth
+
+    def __call__(self, path: Path, content: bytes, mode: int) -> None:
+        self.left -= 1
+        if not self.left:
+            raise Interrupted
+        replace_file(path, content, mode)
+
+
+@pytest.mark.parametrize(
+    ("first", "again"),
+    [((), ()), (("--renew",), ()), (("--renew",), ("--renew",))],
+    ids=["made", "renewed", "renewed twice"],
+)
+def test_a_set_is_whole_after_an_interruption(
+    certs: Certs,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    first: tuple[str, ...],
+    again: tuple[str, ...],
+) -> None:
+    """Between any two files that are written: the next run finishes or repeats the work."""
+    if first:
+        certs()
+    for nth in range(1, 40):
+        if not first:
+            shutil.rmtree(folder, ignore_errors=True)
+        with monkeypatch.context() as patch, suppress(Interrupted):
+            patch.setattr(cluster_certs, "replace_file", Interrupting(nth))
+            assert certs(*first)[0] == 0
+            break
+        assert certs(*again)[0] == 0
+        for member in ("alpha", "node-2"):
+            assert not server(folder, member).faults()
+            assert not node(folder, member).faults()
+    assert nth > 16
+
+
 PAIRS = ("server.pem", "server.key", "node.pem", "node.key")
+
+
+def test_what_was_kept_and_is_not_valid(
+    certs: Certs, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of each certificate the report says what clients refuse it for, and --renew mends it."""
+    certs("--host", "lb.example")
+    assert certs()[:2] == (0, {**certs()[1], "faults": []})
+    moved = CLUSTER.replace("//alpha.example", "//beta.example").replace("10.0.0.2", "10.0.0.9")
+    (tmp_path / "cluster.toml").write_text(moved)
+    status, report, _ = certs()
+    assert (status, report["made"], len(report["faults"])) == (1, [], 3)
+    assert report["faults"][0].startswith("alpha/server.pem does not name beta.example; it names ")
+    assert {each.partition(" ")[0] for each in report["faults"]} == {
+        *("alpha/server.pem", "node-2/server.pem", "node-2/node.pem")
+    }
+    assert (certs("--renew")[0], certs()[1]["faults"]) == (0, [])
+    for days, status, text in ((80, 0, " expires on "), (91, 1, " has expired: it ended on ")):
+        later = SimpleNamespace(now=lambda zone, d=days: datetime.now(zone) + timedelta(days=d))
+        monkeypatch.setattr(cluster_certs, "datetime", later)
+        found, report, _ = certs()
+        assert (found, report["made"], len(report["faults"])) == (status, [], 4)
+        assert all(text in each for each in report["faults"])
+    assert (certs("--renew")[0], certs()[1]["faults"]) == (0, [])
+
+
+def test_the_report_says_what_to_do(
+    certs: Certs, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    certs()
+    words = ["cluster", "certs", str(folder), "--cluster", str(tmp_path / "cluster.toml")]
+    assert main(words) == 0
+    assert "nothing was missing; --renew makes" in capsys.readouterr().out
+    assert main([*words, "--host", "lb.example"]) == 1
+    said = capsys.readouterr().out
+    assert "alpha/node.pem does not name lb.example" in said
+    assert "run it with --renew" in said
+    assert "nothing was missing" not in said
 
 
 @pytest.mark.parametrize("name", ["alpha/server.pem", "alpha/node.key", "nodes-ca.pem"])

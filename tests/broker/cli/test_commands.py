@@ -164,6 +164,8 @@ def test_refusals(broker: Any, topic: str) -> None:
         (["send", "bad topic", "x", *url], b"topic"),
         (["receive", topic, "--max", 0, *url], b"max"),
         (["receive", topic, "--lease", 0, *url], b"lease_ms"),
+        (["receive", topic, "--lease", "99999999999d", *url], b"lease_ms"),
+        (["replay", other, "m", "--delay", "99999999999d", *url], b"horizon"),
         (["pause", "not-there", *url], b"not-there"),
         (["list", other, "--state", "late", *url], b"state"),
         (["show", other, "none", *url], b"none"),

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from delaylog.broker.cli.arguments import CONNECTION
-from delaylog.broker.cli.connection import REPEATS
+from delaylog.broker.cli.connection import RECONNECT
 from delaylog.broker.cli.main import main
 from delaylog.client.wire import credentials, endpoints
 from tests.client.certificates import Certificates, make_certificates
@@ -317,5 +317,37 @@ def test_a_command_outlasts_a_restart_and_soon_gives_up_a_wrong_port(
     door.server_close()
     began_s = time.monotonic()
     assert main(["stats", "t", "--url", door.url]) == 1
-    assert REPEATS["reconnect_s"] <= time.monotonic() - began_s < 15
+    assert RECONNECT.total_seconds() <= time.monotonic() - began_s < 15
     assert "Connection refused" in capsys.readouterr().err
+
+
+def test_a_list_follows_its_pages(door: Door, capsys: pytest.CaptureFixture[str]) -> None:
+    """All of them, or as many as --limit; a page may be shorter than what was asked for."""
+    for line, name, count in (
+        ("topics", "topics", 4),
+        ("schedule list t", "schedules", 4),
+        ("schedule list t --limit 2", "schedules", 2),
+    ):
+        pages = [{name: [{"n": each}], "cursor": each} for each in ("a", "b", "c", None)]
+        # A list of a topic first asks whether that exists.
+        first = [{}] if name == "schedules" else []
+        door.answer, *door.later = *first, *pages
+        assert main([*line.split(), "--url", door.url, "--json"]) == 0
+        assert len(capsys.readouterr().out.splitlines()) == count
+
+
+def test_a_list_without_pages_says_that_it_is_cut(
+    door: Door, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The broker lists that many at most, and has no cursor for the rest."""
+    for words, name in (
+        (["target", "list"], "targets"),
+        (["transactions", "list"], "transactions"),
+    ):
+        for count, cut in ((999, False), (1_000, True)):
+            door.answer = {name: [{"state": "on"}] * count}
+            assert main([*words, "--url", door.url, "--json"]) == 0
+            said = capsys.readouterr()
+            assert len(said.out.splitlines()) == count
+            assert ("only the first 1,000 are listed" in said.err) == cut
+            assert ("give a topic" in said.err) == (cut and name == "targets")

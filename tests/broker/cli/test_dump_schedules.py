@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from delaylog.broker.cli.dump.files import _dumper
+from delaylog.broker.cli.dump import _dumper
 from delaylog.storage.files.os_file_system import ReadOnlyFileSystem
 from tests.broker.engine.schedules.rig import ScheduleHost
 

@@ -8,8 +8,7 @@ from random import Random
 
 import pytest
 
-from delaylog.broker.engine.engine import Engine
-from delaylog.broker.engine.setup import Setup
+from delaylog.broker.engine.engine import Engine, Setup
 from delaylog.storage.files.os_file_system import OsFileSystem
 from tests.broker.cli.conftest import dump
 from tests.broker.engine.staging import Transactions

@@ -152,7 +152,8 @@ def refusing() -> Iterator[Refusing]:
 
 
 def test_every_call_has_a_verb_or_a_reason() -> None:
-    assert VERBS_OF.keys() | WITHOUT.keys() == BY_NAME.keys()
+    known = VERBS_OF.keys() | WITHOUT.keys()
+    assert known == BY_NAME.keys(), "VERBS_OF here has the verb of a call, or WITHOUT the reason"
     assert VERBS_OF.keys() & WITHOUT.keys() == set()
 
 

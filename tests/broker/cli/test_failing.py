@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from delaylog.broker.cli.failing import fail, is_expected
+from delaylog.broker.cli.failures import fail, is_expected
 from delaylog.broker.cli.main import main
 from delaylog.client.errors import NotReached, api_error
 from delaylog.storage.errors import DiskFullError

@@ -26,10 +26,12 @@ CALLING = [
     [
         (["delaylog.broker.process.serve"], (CLIENT,)),
         (["delaylog.broker.cli.settings"], (CLIENT, "delaylog.broker.process.serve", *NETWORK)),
-        (["delaylog.broker.cli.dump.files"], (CLIENT, *NETWORK)),
+        (["delaylog.broker.cli.dump"], (CLIENT, *NETWORK)),
+        (["delaylog.broker.cli.folders"], (CLIENT, *NETWORK)),
+        (["delaylog.broker.cli.doctor.verb"], (CLIENT, *NETWORK, *NUMBERS)),
         (CALLING, ("delaylog.broker.process.serve", "rich")),
     ],
-    ids=["serve", "config", "dump", "verbs that call a broker"],
+    ids=["serve", "config", "dump", "folders", "doctor", "verbs that call a broker"],
 )
 def test_a_verb_loads_what_it_needs(modules: list[str], needless: tuple[str, ...]) -> None:
     program = f"import sys, {', '.join(modules)}; print(*sys.modules)"
@@ -53,7 +55,7 @@ def test_a_help_loads_the_parser_only(words: list[str]) -> None:
     ] == []
     broker = "delaylog.broker"
     ours = {name for name in loaded if name.startswith(f"{broker}.")}
-    names = ("main", "parser", "failing", "values", "verbs", "completion")
+    names = ("main", "parser", "failures", "values", "verbs", "completion")
     parts = {f"{broker}.cli.{name}" for name in names}
     leaves = {f"{broker}.{folder}" for folder in FOLDERS}
     leaves |= {f"{folder}.leaf" for folder in leaves}

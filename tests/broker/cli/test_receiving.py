@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from delaylog.broker.cli.messages.receiving import asked
+from delaylog.broker.cli.messages.leases import asked
 from delaylog.broker.cli.parser import make_parser
 
 

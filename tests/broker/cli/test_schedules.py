@@ -130,6 +130,22 @@ def test_lists_without_a_topic_have_all_topics(broker: Any, topic: str, run: Any
     run("target", "drop", topic, "g")
 
 
+def test_a_list_is_whole(broker: Any, topic: str, run: Any) -> None:
+    """Longer than a page of the broker; --limit shortens it."""
+    for each in range(103):
+        broker.call(
+            "PUT",
+            f"/v1/topics/{topic}/schedules/s{each}",
+            {"cron": "0 9 1 1 *", "start_ms": 2_871_763_200_000, "body": "x"},
+        )
+    listed = rows(run("schedule", "list", topic, "--json"))
+    assert {each["schedule"] for each in listed} == {f"s{each}" for each in range(103)}
+    assert len(run("schedule", "list", topic).stdout.splitlines()) == 104
+    assert len(rows(run("schedule", "list", "--json"))) > 102
+    assert len(rows(run("schedule", "list", topic, "--json", "--limit", "101"))) == 101
+    assert error_of(run("schedule", "list", topic, "--json", "--limit", "0"))["field"] == "limit"
+
+
 def test_a_preview_may_begin_and_end_at_a_time(broker: Any, topic: str, run: Any) -> None:
     """The clock change of March without the firings before it."""
     run("schedule", "put", topic, "p", "--cron", "30 2 * * *", "--zone", "Europe/Berlin",

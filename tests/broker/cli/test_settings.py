@@ -11,7 +11,7 @@ import pytest
 
 from delaylog.broker.cli.main import main
 from delaylog.broker.engine.limits import Limits
-from delaylog.broker.host.settings.options import OPTIONS
+from delaylog.broker.host.settings import OPTIONS
 
 Shown = pytest.CaptureFixture[str]
 

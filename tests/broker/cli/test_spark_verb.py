@@ -38,7 +38,7 @@ def test_the_job_gets_its_words_and_nothing_from_the_folder_one_stands_in(
 
 def test_the_command_imports_no_spark() -> None:
     code = (
-        "import sys; from delaylog.broker.cli import main, spark; "
+        "import sys; from delaylog.broker.cli import main, programs; "
         "from delaylog.broker.process import serve; "
         "print([name for name in sys.modules if name.startswith(('pyspark', 'pyarrow', 'pandas'))])"
     )

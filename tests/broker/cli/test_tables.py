@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delaylog.broker.cli.tables import GAP, TEXT_WIDTH_MIN, TEXTS, fit
+from delaylog.broker.cli.output import GAP, TEXT_WIDTH_MIN, TEXTS, fit
 
 COLUMNS = ("id", "state", "due", "attempts", "key", "tags", "reason")
 TIME = "2026-11-28T18:25:08.244+01:00"

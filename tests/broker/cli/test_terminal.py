@@ -16,7 +16,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from delaylog.broker.cli.connection import interruptible
-from delaylog.broker.cli.failing import UsageError, fail
+from delaylog.broker.cli.failures import UsageError, fail
 from tests.broker.cli.terminal import Terminal
 from tests.starts.warm import WarmProcess, run_warm
 from tests.waiting import await_that

@@ -53,7 +53,7 @@ def test_a_token_from_beginning_to_end(secured: Secured, run: Run) -> None:
 
     status, out, err = run("create", "life", "--allow", "viewer")
     assert (status, out) == (0, ""), "a change makes no token"
-    assert "life existed: its grants and limits are now these" in err
+    assert "life existed: its grants, certificates and limits are now these" in err
     assert secured.call("POST", "/v1/topics/cli.b/messages", {"body": "x"}, token).status == 403
 
     status, _, err = run("create", "life")
@@ -92,6 +92,7 @@ def test_a_token_from_beginning_to_end(secured: Secured, run: Run) -> None:
         (("create", "x", "--expires", "soon"), 2, "argument --expires: 'soon' is not a time"),
         (("rotate", "nobody"), 1, "there is no principal 'nobody'"),
         (("rotate", "admin", "--grace", "1y"), 2, "argument --grace: '1y' is not a duration"),
+        (("rotate", "admin", "--finish", "--expires", "+90d"), 1, "finish makes no token"),
         (("revoke", "admin"), 1, "the last administrator"),
     ],
 )

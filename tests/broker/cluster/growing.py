@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from delaylog.client.free_ports import free_ports
+from delaylog.client.child_broker import free_ports
 from tests.broker.answer import Answer
 from tests.broker.cluster.three_nodes import NAMES, NODES, ThreeNodes
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from delaylog.broker.drills.faults.clocks import SteppedTrio
+from delaylog.broker.drills.faults.machines import SteppedTrio
 from delaylog.broker.drills.trio import NODES
 
 WAIT_S = 30.0

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from delaylog.broker.cluster.fitness.planning import PRIORITY_AFTER_MS
+from delaylog.broker.cluster.watch.fitness import PRIORITY_AFTER_MS
 from tests.broker.cluster.three_nodes import NODES
 from tests.broker.cluster.troubled import Load, Troubled, moves, start
 

@@ -6,8 +6,8 @@ import json
 import shutil
 from typing import Any
 
-from delaylog.broker.cli.doctor.cluster_checks import CHECKS
-from delaylog.client.free_ports import free_ports
+from delaylog.broker.cli.doctor.cluster import CHECKS
+from delaylog.client.child_broker import free_ports
 from tests.broker.cluster.three_nodes import NAMES, NODES, ThreeNodes
 from tests.starts.warm import as_text, run_warm
 

@@ -19,6 +19,12 @@ def receives(nodes: ThreeNodes) -> int:
     return nodes.call(nodes.leader(), "POST", RECEIVE, {"lease_ms": 1}).status
 
 
+def readiness(nodes: ThreeNodes, node: int) -> object:
+    """What a node says of its condition: a word, or the number of a problem while it starts."""
+    answer = nodes.call(node, "GET", "/readyz")
+    return answer.json["status"] if answer.body else None
+
+
 def fail_over(nodes: ThreeNodes) -> None:
     old = nodes.leader()
     nodes.kill(old)
@@ -51,7 +57,7 @@ def test_it_is_held_whoever_leads_until_it_is_released(restored: ThreeNodes) -> 
     assert receives(nodes) == 503
     orders = [nodes.data_dir(node) / "held" for node in NODES]
     nodes.until(lambda: not any(each.exists() for each in orders), "the log has the order")
-    assert all(nodes.call(node, "GET", "/readyz").json["status"] == "held" for node in NODES)
+    nodes.until(lambda: all(readiness(nodes, node) == "held" for node in NODES))
     assert nodes.call(nodes.leader(), "DELETE", HOLD).json["result"] == "done"
     assert receives(nodes) == 200
     for _ in range(2):

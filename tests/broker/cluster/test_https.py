@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -39,7 +40,9 @@ def test_clients_reach_the_leader_by_any_node(nodes: ThreeNodes) -> None:
     url = f"https://{nodes.address(follower)}"
     with Client(url, tls=nodes.tls) as client:
         client.send("t", "by the SDK")
-        assert [message.text for message in client.receive("t", wait_ms=5_000)] == ["by the SDK"]
+        assert [message.text for message in client.receive("t", wait=timedelta(seconds=5))] == [
+            "by the SDK"
+        ]
     form = {"Content-Type": "application/x-www-form-urlencoded"}
     body = b"topic=c&msg=x&delayMillis=1"
     sent = nodes.call(follower, "POST", "/camellia/delayQueue/sendMsg", body, form)

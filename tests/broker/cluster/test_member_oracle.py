@@ -16,10 +16,8 @@ from delaylog.broker.cluster.elections import may_use_raftos
 from delaylog.broker.cluster.member_oracle import DATAGRAM_MS_MAX, TRANSFER_EVERY_MS, MemberOracle
 from delaylog.replication.configuration import Configuration
 from delaylog.replication.errors import ClusterError
-from delaylog.replication.events import Role
-from delaylog.replication.messages import Canvass, Message, Support
-from delaylog.replication.oracle import LogState
-from delaylog.replication.peer_oracle import PeerOracle, View
+from delaylog.replication.messages import Canvass, Message, Role, Support
+from delaylog.replication.oracle import LogState, PeerOracle, View
 
 ADDRESSES = {node: (f"10.0.0.{node}", 8712) for node in (1, 2, 3)}
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from delaylog.client.free_ports import free_ports
+from delaylog.client.child_broker import free_ports
 from tests.broker.cluster.growing import ALL, Growing, Load
 
 

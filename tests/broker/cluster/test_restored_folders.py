@@ -10,12 +10,11 @@ from random import Random
 import msgpack
 import pytest
 
-from delaylog.broker.backup.copying import Route
-from delaylog.broker.backup.restoring import restore_backup
-from delaylog.broker.backup.taking import take_backup
+from delaylog.broker.backup.copies import Route
+from delaylog.broker.backup.folder_copy import take_backup
+from delaylog.broker.backup.restore import restore_backup
 from delaylog.broker.cluster.member_files import open_member
-from delaylog.broker.engine.engine import Engine
-from delaylog.broker.engine.setup import Setup
+from delaylog.broker.engine.engine import Engine, Setup
 from delaylog.replication.physical_disk import SlotTicks
 from delaylog.storage.files.os_file_system import OsFileSystem
 from delaylog.storage.layout import FrameKind

@@ -14,13 +14,14 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
+from datetime import timedelta
 from typing import Any
 
 import msgpack
 import pytest
 
 from delaylog.broker.cli.main import main
-from delaylog.broker.host.metrics.table import METRICS
+from delaylog.broker.host.watch.metrics_table import METRICS
 from delaylog.client import AsyncPlainClient
 from delaylog.storage.files.os_file_system import OsFileSystem
 from delaylog.storage.layout import FrameKind
@@ -359,7 +360,9 @@ def test_handing_over_under_load(three: ThreeNodes) -> None:
             idle = 0
             while idle < 3:
                 try:
-                    found = await client.receive("load", max=100, wait_ms=300, lease_ms=60_000)
+                    found = await client.receive(
+                        "load", max=100, wait=timedelta(seconds=0.3), lease=timedelta(minutes=1)
+                    )
                 except Exception:
                     await asyncio.sleep(0.05)
                     continue

@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, Protocol
 
-from delaylog.client.free_ports import free_ports
+from delaylog.client.child_broker import free_ports
 from tests.broker.answer import Answer
 from tests.starts.tuned import tuning
 from tests.starts.warm import WarmProcess

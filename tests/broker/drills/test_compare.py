@@ -10,8 +10,8 @@ import pytest
 
 from delaylog.broker.drills import compare as module
 from delaylog.broker.drills.compare import compare
+from delaylog.storage.checkpoint import write_checkpoint
 from delaylog.storage.files.os_file_system import OsFileSystem
-from delaylog.storage.folder.checkpoint import write_checkpoint
 from delaylog.storage.hours.hour_table import HourTable
 from delaylog.storage.layout import hour_of_name
 from tests.broker.engine.host import Host

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from delaylog.broker.drills.deliveries import Deliveries
-from delaylog.broker.drills.judging import WINDOW_MS, blame
 from delaylog.broker.drills.rounds import Round, Strike
+from delaylog.broker.drills.timeline import Deliveries
+from delaylog.broker.drills.verdict import WINDOW_MS, blame
 
 LEASE_MS = 2_000
 

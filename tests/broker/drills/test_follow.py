@@ -9,8 +9,8 @@ from contextlib import asynccontextmanager
 import pytest
 from aiohttp import web
 
-from delaylog.broker.drills import follow
-from delaylog.broker.drills.follow import NotDone, Refused, Route, Unclear
+from delaylog.broker.drills import load
+from delaylog.broker.drills.load import NotDone, Refused, Route, Unclear
 from tests.client.scenes import serving
 
 Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
@@ -19,7 +19,7 @@ Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 @pytest.fixture(autouse=True)
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """An answer is waited for however busy the machine is; a drill's 0.3 s would fail here."""
-    monkeypatch.setattr(follow, "ATTEMPT_S", 30)
+    monkeypatch.setattr(load, "ATTEMPT_S", 30)
 
 
 @asynccontextmanager
@@ -81,7 +81,7 @@ async def test_what_is_unclear_and_what_is_certain(monkeypatch: pytest.MonkeyPat
         handlers[1] = answering(503)
         handlers[2] = silent
         for kind, attempt_s in ((Unclear, 30), (Unclear, 0.1), (NotDone, 30)):
-            monkeypatch.setattr(follow, "ATTEMPT_S", attempt_s)
+            monkeypatch.setattr(load, "ATTEMPT_S", attempt_s)
             with pytest.raises(kind):
                 await route.call("/v1/x", b"", {})
         handlers[1] = answering(404)

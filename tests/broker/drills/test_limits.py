@@ -6,11 +6,10 @@ import os
 
 import pytest
 
-from delaylog.broker.drills.held import Held, growth_faults, held_by
-from delaylog.broker.drills.judging import Limits, missed_targets, over_limit
-from delaylog.broker.drills.readiness import unseen_outages
+from delaylog.broker.drills.node_watch import Held, growth_faults, held_by, unseen_outages
 from delaylog.broker.drills.rounds import Round, Strike
 from delaylog.broker.drills.timeline import Served
+from delaylog.broker.drills.verdict import Limits, missed_targets, over_limit
 
 
 def paused(send_ms: float, what: str = "") -> Round:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from delaylog.broker.drills.node_log import HANDED_OVER, LEADS, LogMark
+from delaylog.broker.drills.node_watch import HANDED_OVER, LEADS, LogMark
 from delaylog.client.child_broker import ChildBroker
 
 
@@ -27,3 +27,12 @@ def test_drift(tmp_path: Path) -> None:
     say(nodes[2], f"{LEADS}, epoch 0x2", tick=[50, 9, 900])
     assert mark.drift() == 2
     assert [node for node, _ in mark.entries(LEADS)] == [2]
+
+
+def test_a_leader_of_before_leads_again_once_it_is_elected(tmp_path: Path) -> None:
+    nodes = {node: ChildBroker(tmp_path / f"node-{node}") for node in (1, 2)}
+    mark = LogMark(nodes)
+    assert mark.led(1, 5_000), "nobody else does"
+    say(nodes[2], f"{LEADS}, epoch 0x2", time="1970-01-01T00:00:06.000Z")
+    say(nodes[1], f"{LEADS}, epoch 0x3", time="1970-01-01T00:00:08.000Z")
+    assert [mark.led(1, at_ms) for at_ms in (5_999, 6_000, 7_999, 8_000)] == [1, 0, 0, 1]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from delaylog.broker.drills.judging import spread
 from delaylog.broker.drills.timeline import Again, Served, Timeline
+from delaylog.broker.drills.verdict import spread
 
 
 def at(began_ms: float, ended_ms: float) -> Served:

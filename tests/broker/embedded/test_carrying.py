@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any, Final
 
 import orjson
 import pytest
 
 from delaylog.broker.embedded import EmbeddedBroker, ManualClock
-from delaylog.broker.embedded.carrying import OF_SERVERS
+from delaylog.broker.embedded.calls import OF_SERVERS
 from delaylog.client import errors
 from delaylog.client.calls.call import Call, Form, json_call
 from delaylog.client.wire.bulk import BULK_TYPE, encode_send
@@ -64,7 +65,7 @@ def calls() -> list[ApiCall]:
 def test_every_call_is_answered(open_embedded: Any) -> None:
     broker: EmbeddedBroker[ManualClock] = open_embedded(clock=ManualClock(), fsync="never")
     broker.put_topic("t")
-    broker.send("t", "x", id="m", delay_ms=60_000)
+    broker.send("t", "x", id="m", delay=timedelta(minutes=1))
     broker.send("t", "due")
     names = {
         "topic": "t",

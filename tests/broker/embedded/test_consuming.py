@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -77,17 +78,17 @@ def test_handlers_run_as_the_clock_is_moved(broker: EmbeddedBroker[ManualClock])
     """A message of tomorrow, one that failed and waits for its backoff, one that asks for more."""
     handled: list[tuple[str, int]] = []
 
-    @broker.consumer("t", wait_ms=500)
+    @broker.consumer("t", wait=timedelta(milliseconds=500))
     def handle(message: Message) -> None:
         handled.append((message.text, message.attempts))
         if message.text == "fails" and message.attempts == 1:
             raise ValueError("the first time")
         if message.text == "asks" and message.attempts == 1:
-            raise Retry(delay_ms=86_400_000)
+            raise Retry(delay=timedelta(days=1))
 
     broker.put_topic("t", {"backoff": {"first_ms": 60_000, "jitter": 0}})
     for body in ("fails", "asks"):
-        broker.send("t", body, delay_ms=86_400_000)
+        broker.send("t", body, delay=timedelta(days=1))
     broker.start()
     broker.clock.advance(days=1, ms=-1)
     assert handled == []
@@ -110,7 +111,7 @@ def test_closing_waits_for_handlers_and_gives_back_the_rest(
     broker = open_embedded(folder)
     handled = []
 
-    @broker.consumer("t", concurrency=1, lease_ms=600_000)
+    @broker.consumer("t", concurrency=1, lease=timedelta(minutes=10))
     def handle(message: Message) -> None:
         handled.append(message.text)
         began.set()
@@ -128,7 +129,7 @@ def test_closing_waits_for_handlers_and_gives_back_the_rest(
     assert (counts.acked, counts.leased) == (len(handled), 0)
     left = handled.copy()
     while len(left) < 3:
-        left += [message.text for message in again.receive("t", wait_ms=10_000)]
+        left += [message.text for message in again.receive("t", wait=timedelta(seconds=10))]
     assert sorted(left) == ["a", "b", "c"]
 
 
@@ -139,13 +140,13 @@ def test_in_a_loop_under_a_clock_that_is_moved(tmp_path: Path) -> None:
             handled = asyncio.Event()
             seen = []
 
-            @broker.consumer("t", batch_max=10, wait_ms=500)
+            @broker.consumer("t", batch_max=10, wait=timedelta(milliseconds=500))
             async def handle(messages: list[Message]) -> None:
                 seen.extend(message.text for message in messages)
                 if len(seen) == 3:
                     handled.set()
 
-            await broker.send_many("t", ["a", "b", "c"], delay_ms=86_400_000)
+            await broker.send_many("t", ["a", "b", "c"], delay=timedelta(days=1))
             await broker.start()
             await broker.advance(days=1, ms=-1)
             assert seen == []
@@ -219,4 +220,6 @@ def test_a_refused_consumer_loses_no_send_that_is_under_way(
     with pytest.raises(NotFound, match="no group 'missing'"):
         asyncio.run(program())
     with delaylog.open(tmp_path / "f") as broker:
-        assert [message.text for message in broker.receive("t", wait_ms=5_000)] == ["under way"]
+        assert [message.text for message in broker.receive("t", wait=timedelta(seconds=5))] == [
+            "under way"
+        ]

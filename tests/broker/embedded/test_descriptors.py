@@ -18,19 +18,20 @@ SOURCE = str(Path(delaylog.__file__).parents[1])
 
 _BEGIN = """
 import resource, sys
+from datetime import timedelta
 sys.path.insert(0, sys.argv[1])
 resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
 import delaylog
 from delaylog.client import NewMessage
 folder, hours = sys.argv[2], int(sys.argv[3])
-HOUR_MS = 3_600_000
 
 def descriptors():
     import os
     return len(os.listdir("/proc/self/fd"))
 
 def spread(name):
-    return [NewMessage(name, id=f"{name}{k}", delay_ms=k * HOUR_MS) for k in range(2, hours + 2)]
+    spans = {k: timedelta(hours=k) for k in range(2, hours + 2)}
+    return [NewMessage(name, id=f"{name}{k}", delay=span) for k, span in spans.items()]
 """
 
 

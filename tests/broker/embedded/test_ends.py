@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ import delaylog
 from delaylog.broker.embedded import ClosedError, ConfigError, EmbeddedBroker, ManualClock
 from delaylog.broker.embedded.node import EmbeddedNode
 from delaylog.broker.host.system.folder_lock import lock_folder
-from delaylog.client.shards.receiving import Wanted
+from delaylog.client.shards.receives import Wanted
 from delaylog.storage.files.os_file_system import OsFile
 from tests.waiting import await_that
 
@@ -178,7 +179,7 @@ def test_what_ends_a_thread_ends_the_calls_and_frees_the_folder(
     """Such as SystemExit: those who wait are told, as those who come later."""
     broker = open_embedded(tmp_path / "f", clock=clock(manual=manual))
     with ThreadPoolExecutor(1) as threads:
-        waiting = threads.submit(broker.receive, "t", wait_ms=60_000)
+        waiting = threads.submit(broker.receive, "t", wait=timedelta(minutes=1))
         await_that(lambda: len(nodes[0].waiters) == 1)
         broker._thread._call_soon(sys.exit, 1)
         assert isinstance(waiting.exception(30), ClosedError)
@@ -214,14 +215,14 @@ def test_what_a_closed_event_loop_cannot_be_told_is_given_back(
     nodes: Nodes, open_embedded: Any
 ) -> None:
     broker = open_embedded()
-    steps = broker._calls.receive(*Wanted.split("t", {"wait_ms": 20_000}))
+    steps = broker._calls.receive(*Wanted.split("t", {"wait": timedelta(seconds=20)}))
     gone = asyncio.new_event_loop()
     waiting = gone.create_task(broker._thread.wait(steps, give_back=broker._calls.give_back))
     gone.run_until_complete(asyncio.sleep(0.01))
     await_that(lambda: len(nodes[0].waiters) == 1)
     gone.close()
     broker.send("t", "x")
-    (message,) = broker.receive("t", wait_ms=5_000)
+    (message,) = broker.receive("t", wait=timedelta(seconds=5))
     assert (message.attempts, waiting.done()) == (1, False)
 
 

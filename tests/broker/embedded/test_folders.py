@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -14,10 +15,9 @@ from typing import Any
 import pytest
 
 import delaylog
-from delaylog.broker.backup.copying import Route
-from delaylog.broker.backup.manifest import MANIFEST
-from delaylog.broker.backup.restoring import restore_backup
-from delaylog.broker.backup.taking import take_backup
+from delaylog.broker.backup.copies import MANIFEST, Route
+from delaylog.broker.backup.folder_copy import take_backup
+from delaylog.broker.backup.restore import restore_backup
 from delaylog.broker.embedded import ConfigError, ManualClock
 from delaylog.broker.engine.engine import Engine
 from delaylog.broker.testing.live_broker import LiveBroker
@@ -43,7 +43,7 @@ def test_a_restart_in_the_middle_forgets_nothing(open_embedded: Any, tmp_path: P
     broker.put_topic("t", {"max_retry": 0})
     broker.put_group("t", "g")
     for name, delay in (("waits", 5_000), ("leased", 0), ("dies", 0), ("gone", 9_000)):
-        broker.send("t", name, id=name, delay_ms=delay)
+        broker.send("t", name, id=name, delay=timedelta(milliseconds=delay))
     taken = {message.id: message for message in broker.receive("t", max=9)}
     broker.nack(taken["dies"])
     broker.cancel("t", "gone")
@@ -62,18 +62,20 @@ def test_a_restart_in_the_middle_forgets_nothing(open_embedded: Any, tmp_path: P
 def test_what_it_wrote_a_broker_serves(open_embedded: Any, live: LiveBroker) -> None:
     """And the other way round, time and again."""
     with open_embedded(live.data_dir) as broker:
-        broker.send_many("t", [NewMessage("one", id="a"), NewMessage("two", delay_ms=200)])
-        (leased,) = broker.receive("t", lease_ms=60_000)
+        broker.send_many(
+            "t", [NewMessage("one", id="a"), NewMessage("two", delay=timedelta(milliseconds=200))]
+        )
+        (leased,) = broker.receive("t", lease=timedelta(minutes=1))
     live.start()
     with live.client() as client:
         assert client.get("t", "a").state == "leased"
-        (second,) = client.receive("t", wait_ms=5_000)
+        (second,) = client.receive("t", wait=timedelta(seconds=5))
         assert second.text == "two"
         client.send_columns("t", [b"three"], ids=["c"], delay_ms=0)
     assert live.stop() == 0
     with open_embedded(live.data_dir) as broker:
         # It is past, so it is loaded from its hour first, as a broker that serves does.
-        assert [m.text for m in broker.receive("t", max=9, wait_ms=5_000)] == ["three"]
+        assert [m.text for m in broker.receive("t", max=9, wait=timedelta(seconds=5))] == ["three"]
         assert broker.ack([leased, second]) == ["done", "done"]
         assert broker.stats("t").counts.acked == 2
 
@@ -118,7 +120,7 @@ def test_a_start_that_fails_leaves_nothing_behind(
         clock.advance(days=1)
     broker = open_embedded(tmp_path / "f", clock=clock)
     broker.send("t", "one")
-    assert [message.text for message in broker.receive("t", wait_ms=5_000)] == ["one"]
+    assert [message.text for message in broker.receive("t", wait=timedelta(seconds=5))] == ["one"]
 
 
 def test_a_restored_folder_is_held(open_embedded: Any, tmp_path: Path) -> None:
@@ -126,14 +128,16 @@ def test_a_restored_folder_is_held(open_embedded: Any, tmp_path: Path) -> None:
     clock = ManualClock()
     with open_embedded(tmp_path / "f", clock=clock) as broker:
         broker.send("t", "one")
-        broker.broker().put_schedule("t", "s", "tick", interval_ms=3_600_000, catch_up="latest")
+        broker.broker().put_schedule(
+            "t", "s", "tick", interval=timedelta(hours=1), catch_up="latest"
+        )
     files = OsFileSystem()
     backup, copy = str(tmp_path / "b"), str(tmp_path / "c")
     take_backup(Route(files, str(tmp_path / "f"), files, backup), version="1", now_ms=clock.now_ms)
     restore_backup(Route(files, backup, files, copy), now_ms=1, random=Random(1))
     with open_embedded(copy, clock=ManualClock(clock.now_ms())) as broker:
         with pytest.raises(Held, match="resume"):
-            broker.receive("t", wait_ms=5_000)
+            broker.receive("t", wait=timedelta(seconds=5))
         broker.send("t", "two")
         broker.clock.advance(ms=10 * 3_600_000 + 1)
         shown = broker.broker().held()
@@ -151,7 +155,7 @@ def test_a_receive_that_waits_ends_when_a_hold_begins(open_embedded: Any, tmp_pa
         timer = threading.Timer(0.2, broker.broker().hold)
         timer.start()
         with pytest.raises(Held):
-            broker.receive("t", wait_ms=20_000)
+            broker.receive("t", wait=timedelta(seconds=20))
         timer.join()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +58,7 @@ def test_a_child_is_refused_whatever_threads_were_doing(nodes: Any, broker: Any)
             broker.send("t", "from the child")
 
     with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(broker.receive, "t", wait_ms=60_000)
+        waiting = pool.submit(broker.receive, "t", wait=timedelta(minutes=1))
         await_that(lambda: len(nodes[0].waiters) == 1)
         assert in_a_child(child) == 0
         broker.send("t", "the parent goes on")

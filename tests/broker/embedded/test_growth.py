@@ -8,6 +8,7 @@ collector has run, from a round on in which caches are warm.
 from __future__ import annotations
 
 import gc
+from datetime import timedelta
 
 from delaylog.broker.embedded import EmbeddedBroker, ManualClock
 from delaylog.broker.engine.state import Activity
@@ -22,16 +23,22 @@ def _round(broker: EmbeddedBroker[ManualClock], number: int) -> None:
     broker.put_topic(topic)
     broker.put_group(topic, "other")
     for each in range(10):
-        broker.send(topic, "x", id=f"{number}-{each}", key=f"k{each % 3}", delay_ms=each)
-    later = [broker.send(topic, "later", delay_ms=60_000).id for _ in range(5)]
+        broker.send(
+            topic,
+            "x",
+            id=f"{number}-{each}",
+            key=f"k{each % 3}",
+            delay=timedelta(milliseconds=each),
+        )
+    later = [broker.send(topic, "later", delay=timedelta(minutes=1)).id for _ in range(5)]
     for one in later:
         broker.cancel(topic, one)
     broker.clock.advance(seconds=1)
     for name in (topic, "steady"):
-        while found := broker.receive(name, max=4, lease_ms=12 * HOUR_MS):
+        while found := broker.receive(name, max=4, lease=timedelta(milliseconds=12 * HOUR_MS)):
             failed = [one for one in found[:1] if one.attempts == 1]
             if failed:
-                broker.nack(failed, delay_ms=0)
+                broker.nack(failed, delay=timedelta(0))
             broker.ack([one for one in found if one not in failed])
     broker.receive(topic, group="other", max=3)
     broker.drop_group(topic, "other")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -55,7 +56,7 @@ def test_a_broker_for_threads_tells_its_hooks(tmp_path: Path) -> None:
     hooks = Noting()
     with delaylog.open(tmp_path / "f", fsync="never", hooks=[hooks], limits=LIMITS) as queue:
 
-        @queue.consumer("t", wait_ms=200)
+        @queue.consumer("t", wait=timedelta(milliseconds=200))
         def handle(message: LeasedMessage) -> None:
             """Nothing."""
 
@@ -77,7 +78,7 @@ def test_a_broker_for_a_loop_tells_its_hooks(tmp_path: Path) -> None:
         path = tmp_path / "f"
         async with delaylog.open_async(path, fsync="never", hooks=[hooks], limits=LIMITS) as queue:
 
-            @queue.consumer("t", wait_ms=200)
+            @queue.consumer("t", wait=timedelta(milliseconds=200))
             async def handle(message: LeasedMessage) -> None:
                 """Nothing."""
 

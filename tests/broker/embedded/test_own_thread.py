@@ -6,6 +6,7 @@ import logging
 import signal
 import threading
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -38,11 +39,11 @@ def test_a_receive_that_a_signal_handler_ends_has_taken_nothing(
     try:
         signal.setitimer(signal.ITIMER_REAL, 0.2)
         with pytest.raises(error):
-            broker.receive("t", wait_ms=20_000)
+            broker.receive("t", wait=timedelta(seconds=20))
     finally:
         signal.signal(signal.SIGALRM, before)
     broker.send("t", "x")
-    assert [message.text for message in broker.receive("t", wait_ms=5_000)] == ["x"]
+    assert [message.text for message in broker.receive("t", wait=timedelta(seconds=5))] == ["x"]
 
 
 CALLS: list[Callable[[EmbeddedBroker[Any]], Any]] = [

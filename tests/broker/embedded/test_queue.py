@@ -20,7 +20,7 @@ def test_times_in_four_ways(broker: Manual) -> None:
     moment = datetime.fromtimestamp(now / 1000, UTC) + timedelta(seconds=3)
     due = [
         broker.send("t", "x", deliver_at_ms=now + 1_000).deliver_at_ms,
-        broker.send("t", "x", delay_ms=2_000).deliver_at_ms,
+        broker.send("t", "x", delay=timedelta(seconds=2)).deliver_at_ms,
         broker.send("t", "x", at=moment).deliver_at_ms,
         broker.send("t", "x", delay=timedelta(seconds=4)).deliver_at_ms,
         broker.send("t", "x").deliver_at_ms,
@@ -35,11 +35,11 @@ def test_many_messages_of_any_kind_in_one_call(broker: Manual) -> None:
         [
             b"plain",
             "text",
-            NewMessage("own", id="a", delay_ms=5, merge="reject"),
+            NewMessage("own", id="a", delay=timedelta(milliseconds=5), merge="reject"),
             NewMessage("again", id="a", merge="reject"),
             NewMessage("instead", id="a", merge="replace"),
         ],
-        delay_ms=1_000,
+        delay=timedelta(seconds=1),
     )
     assert [each.result for each in sent] == ["created"] * 3 + ["rejected", "replaced"]
     start = broker.clock.now_ms()
@@ -64,7 +64,7 @@ def test_columns_go_in_and_come_out(broker: Manual) -> None:
 def test_what_a_receive_gave_cannot_change_the_lease(broker: Manual) -> None:
     """As the columns that came over a network, they are the program's own."""
     broker.send_columns("t", ["a", "b", "c"])
-    batch = broker.receive_columns("t", max=9, lease_ms=1_000)
+    batch = broker.receive_columns("t", max=9, lease=timedelta(seconds=1))
     for row in range(3):
         batch.columns.refs[row] = 0
     broker.clock.advance(ms=60_000)
@@ -104,7 +104,7 @@ def test_namespaces_are_apart(open_embedded: Any, tmp_path: Any) -> None:
 
 def test_jobs_and_transactions_by_the_plain_client(broker: Manual) -> None:
     plain = broker.broker()
-    broker.send_many("t", ["a", "b"], delay_ms=60_000)
+    broker.send_many("t", ["a", "b"], delay=timedelta(minutes=1))
     job = plain.begin_job("t", "cancel", {"state": "waiting"})
     assert plain.job(job["job"])["done"] == 2
     transaction = plain.begin("x")["transaction"]
@@ -119,16 +119,33 @@ def test_jobs_and_transactions_by_the_plain_client(broker: Manual) -> None:
     ("call", "kind", "why"),
     [
         (lambda b: b.send("t", 3), TypeError, "a body is bytes or str"),
-        (lambda b: b.send("t", "x", delay_ms=1, deliver_at_ms=1), ValueError, "2 times are given"),
+        (
+            lambda b: b.send("t", "x", delay=timedelta(milliseconds=1), deliver_at_ms=1),
+            ValueError,
+            "2 times are given",
+        ),
         (lambda b: b.send("t", "x", id="~a"), ValueError, "begin with '~'"),
         (lambda b: b.send("t", "x", id="a" * 256), ValueError, "255 bytes"),
-        (lambda b: b.send("t", "x", delay_ms=2**60), errors.BadRequest, "horizon"),
-        (lambda b: b.send("t", "x", delay_ms=2**63 - 1), errors.BadRequest, "horizon"),
+        (
+            lambda b: b.send("t", "x", delay=timedelta(days=10**6)),
+            errors.BadRequest,
+            "horizon",
+        ),
+        (
+            lambda b: b.send("t", "x", delay=timedelta.max),
+            errors.BadRequest,
+            "horizon",
+        ),
         (lambda b: b.send("no topic", "x"), ValueError, "a topic is named"),
         (lambda b: b.send_many("t", ["fine", 3]), TypeError, "a body is bytes or str"),
         (lambda b: b.receive("t", max=0), errors.BadRequest, "max must lie"),
-        (lambda b: b.receive("t", wait_ms=-1), errors.BadRequest, "wait_ms must lie"),
-        (lambda b: b.receive("t", lease_ms="x"), errors.BadRequest, "lease_ms must be"),
+        (
+            lambda b: b.receive("t", wait=timedelta(hours=1)),
+            errors.BadRequest,
+            "wait_ms must lie",
+        ),
+        (lambda b: b.receive("t", wait=-timedelta(1)), ValueError, "wait is not negative"),
+        (lambda b: b.receive("t", lease="x"), TypeError, "lease is a timedelta, not str"),
         (lambda b: b.ack(["a"]), TypeError, "messages are settled"),
         (lambda b: b.get_topic("nowhere"), errors.NotFound, "no topic 'nowhere'"),
         (lambda b: b.put_topic("t", {"max_retry": -1}), errors.BadRequest, "max_retry"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -91,5 +91,5 @@ def test_a_zone_that_the_release_lacks_is_said_everywhere(
 def test_an_interval_counts_from_the_put_by_any_clock(open_embedded: Any) -> None:
     """Also by one that is before the first time that a caller may give."""
     broker = open_embedded(clock=ManualClock(10_000), fsync="never")
-    put = broker.broker().put_schedule("t", "s", "tick", interval_ms=1_000)
+    put = broker.broker().put_schedule("t", "s", "tick", interval=timedelta(seconds=1))
     assert put["start_ms"] == 10_000

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ def test_they_are_sent_in_order_and_safe_after_a_flush(
 ) -> None:
     broker = open_embedded(clock=ManualClock() if manual else None)
     sendings = [broker.send_soon("t", f"{k}") for k in range(300)]
-    broker.flush(timeout_s=30)
+    broker.flush(timeout=timedelta(seconds=30))
     assert all(sending.done() and sending.exception() is None for sending in sendings)
     assert nodes[0].log_commits.commits < 150
     messages = broker.receive("t", max=300)
@@ -44,11 +45,11 @@ def test_a_result_waits_for_the_disk(open_embedded: Any, monkeypatch: Any) -> No
     with pytest.raises(asyncio.InvalidStateError):
         sending.exception()
     with pytest.raises(TimeoutError, match=r"within 0\.01 s"):
-        sending.result(timeout_s=0.01)
+        sending.result(timeout=timedelta(seconds=0.01))
     with pytest.raises(TimeoutError, match=r"within 0\.01 s"):
-        broker.flush(timeout_s=0.01)
+        broker.flush(timeout=timedelta(seconds=0.01))
     go_on.set()
-    assert sending.result(timeout_s=20).result == "created"
+    assert sending.result(timeout=timedelta(seconds=20)).result == "created"
     assert sending.done()
 
 
@@ -56,7 +57,7 @@ def test_a_refusal_that_nobody_asked_for_comes_out_of_flush(
     broker: EmbeddedBroker[ManualClock],
 ) -> None:
     def clash() -> Any:
-        return broker.send_soon("t", "x", id="a", merge="reject", delay_ms=60_000)
+        return broker.send_soon("t", "x", id="a", merge="reject", delay=timedelta(minutes=1))
 
     clash()
     seen, other, unseen = clash(), clash(), clash()
@@ -76,7 +77,7 @@ def test_or_out_of_close(open_embedded: Any, tmp_path: Path, error: Exception | 
     def program() -> None:
         with open_embedded(tmp_path / "f", clock=ManualClock()) as broker:
             for _ in range(2):
-                broker.send_soon("t", "x", id="a", merge="reject", delay_ms=60_000)
+                broker.send_soon("t", "x", id="a", merge="reject", delay=timedelta(minutes=1))
             if error is not None:
                 raise error
 
@@ -89,7 +90,7 @@ def test_what_is_wrong_with_a_message_is_raised_at_once(
     broker: EmbeddedBroker[ManualClock],
 ) -> None:
     with pytest.raises(ValueError, match="delay"):
-        broker.send_soon("t", "x", delay_ms=5, deliver_at_ms=7)
+        broker.send_soon("t", "x", delay=timedelta(milliseconds=5), deliver_at_ms=7)
     broker.flush()
     broker.close()
     with pytest.raises(ClosedError):
@@ -112,12 +113,12 @@ async def test_in_a_loop_there_is_room_and_a_flush_that_gives_up(
         await broker.room()
         sendings = [broker.send_soon("t", f"{k}") for k in range(2)]
         with pytest.raises(TimeoutError):
-            await broker.flush(timeout_s=0.01)
+            await broker.flush(timeout=timedelta(seconds=0.01))
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(broker.room(), 0.01)
         go_on.set()
         await broker.room()
-        await broker.flush(timeout_s=20)
+        await broker.flush(timeout=timedelta(seconds=20))
         assert all(sending.exception() is None for sending in sendings)
 
 
@@ -128,10 +129,10 @@ async def test_messages_become_visible_together(open_embedded: Any, tmp_path: Pa
         assert broker.receive("t") == []
     got: list[str] = []
     while len(got) < 2:
-        got += [message.text for message in broker.receive("t", max=2, wait_ms=10_000)]
+        got += [message.text for message in broker.receive("t", max=2, wait=timedelta(seconds=10))]
     assert got == ["a", "b"]
     async with delaylog.open_async(tmp_path / "async") as queue:
         async with queue.transaction() as together:
             await together.stage("t", [b"a"])
-        (message,) = await queue.receive("t", wait_ms=10_000)
+        (message,) = await queue.receive("t", wait=timedelta(seconds=10))
         assert message.text == "a"

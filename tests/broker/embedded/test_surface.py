@@ -11,7 +11,7 @@ from delaylog.client import AsyncClient, Client
 from tests.client.test_surface import takes
 
 OF_CONNECTIONS = {"from_env", "shards", "mismatched", "timeout_s"}
-OF_CLOSING = {"within", "within_s"}
+OF_CLOSING = {"within"}
 """How long an end waits for a network that there is not."""
 
 

@@ -6,6 +6,7 @@ import signal
 import threading
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from pathlib import Path
 from time import monotonic, time
 from typing import Any
@@ -42,7 +43,7 @@ def test_each_message_is_handed_to_one_of_many(nodes: Nodes, live: EmbeddedBroke
 
     def work() -> None:
         while True:
-            messages = live.receive("t", max=20, wait_ms=10_000)
+            messages = live.receive("t", max=20, wait=timedelta(seconds=10))
             live.ack(messages)
             with lock:
                 handled.update(message.body for message in messages)
@@ -65,30 +66,30 @@ def test_each_message_is_handed_to_one_of_many(nodes: Nodes, live: EmbeddedBroke
 
 
 def test_a_wait_ends_at_the_message_s_time_and_not_before(live: EmbeddedBroker[Any]) -> None:
-    due_ms = live.send("t", "x", delay_ms=120).deliver_at_ms
-    (message,) = live.receive("t", wait_ms=10_000)
+    due_ms = live.send("t", "x", delay=timedelta(milliseconds=120)).deliver_at_ms
+    (message,) = live.receive("t", wait=timedelta(seconds=10))
     assert message.deliver_at_ms == due_ms <= time() * 1000
 
 
 def test_a_wait_is_woken_by_another_thread(live: EmbeddedBroker[Any]) -> None:
     live.put_topic("t")
     with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(live.receive, "t", wait_ms=30_000)
+        waiting = pool.submit(live.receive, "t", wait=timedelta(seconds=30))
         live.send("t", "x")
         assert [message.text for message in waiting.result(timeout=20)] == ["x"]
 
 
 def test_a_wait_that_finds_nothing_is_over_in_time(live: EmbeddedBroker[Any]) -> None:
     began = monotonic()
-    assert live.receive("nowhere", wait_ms=60) == []
+    assert live.receive("nowhere", wait=timedelta(milliseconds=60)) == []
     assert monotonic() - began >= 0.06
 
 
 def test_a_lease_ends_for_whoever_waits(live: EmbeddedBroker[Any]) -> None:
     live.put_topic("t", {"backoff": {"first_ms": 0}})
     live.send("t", "x")
-    (first,) = live.receive("t", lease_ms=100)
-    (second,) = live.receive("t", wait_ms=10_000)
+    (first,) = live.receive("t", lease=timedelta(milliseconds=100))
+    (second,) = live.receive("t", wait=timedelta(seconds=10))
     assert (first.ref, second.attempts) == (second.ref, 2)
 
 
@@ -97,7 +98,7 @@ def test_close_ends_the_waits_of_others(live: EmbeddedBroker[Any]) -> None:
 
     def wait() -> None:
         began.set()
-        live.receive("t", wait_ms=60_000)
+        live.receive("t", wait=timedelta(minutes=1))
 
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(wait)
@@ -110,12 +111,12 @@ def test_close_ends_the_waits_of_others(live: EmbeddedBroker[Any]) -> None:
 def test_a_manual_clock_wakes_who_waits(open_embedded: Any) -> None:
     """The wait is one of real time, which ends early when the clock passes it."""
     broker = open_embedded(clock=ManualClock(), fsync="never")
-    broker.send("t", "x", delay_ms=1_000)
+    broker.send("t", "x", delay=timedelta(seconds=1))
     with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(broker.receive, "t", wait_ms=30_000)
+        waiting = pool.submit(broker.receive, "t", wait=timedelta(seconds=30))
         broker.clock.advance(seconds=1)
         assert [message.text for message in waiting.result(timeout=20)] == ["x"]
-        waiting = pool.submit(broker.receive, "nowhere", wait_ms=30_000)
+        waiting = pool.submit(broker.receive, "nowhere", wait=timedelta(seconds=30))
         while not waiting.done():
             broker.clock.advance(seconds=10)
         assert waiting.result() == []
@@ -126,7 +127,7 @@ def test_what_was_closed_is_there_whatever_the_dial(
     open_embedded: Any, tmp_path: Path, fsync: str
 ) -> None:
     with open_embedded(tmp_path / "f", fsync=fsync) as broker:
-        broker.send_soon("t", "a", delay_ms=60_000)
+        broker.send_soon("t", "a", delay=timedelta(minutes=1))
         broker.send_columns("t", [b"b"], wait=False)
         broker.ack(broker.receive("t"), wait=False)
         broker.flush()
@@ -141,7 +142,7 @@ def test_everysec_syncs_by_itself(nodes: Nodes, open_embedded: Any) -> None:
     until = monotonic() + 20
     while log.durable_position < log.end_position:
         assert monotonic() < until, "nobody synced the log"
-        broker.receive("t", wait_ms=20)
+        broker.receive("t", wait=timedelta(milliseconds=20))
 
 
 def test_upkeep_goes_on_beside_the_calls(
@@ -225,7 +226,7 @@ def test_more_than_memory_holds_goes_to_the_hours_whatever_the_dial(
     nodes: Nodes, open_embedded: Any, fsync: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Sends go on past what may wait to be split: upkeep has the log synced by itself."""
-    monkeypatch.setattr("delaylog.storage.hours.tail_pile.TAIL_BYTES_MAX", 1 << 18)
+    monkeypatch.setattr("delaylog.storage.hours.tails.TAIL_BYTES_MAX", 1 << 18)
     monkeypatch.setattr(housekeeping, "TAIL_BYTES_HARD_MAX", 1 << 19)
     monkeypatch.setattr("delaylog.broker.engine.upkeep.checkpoints.CHECKPOINT_MS", 3_600_000)
     broker = open_embedded(fsync=fsync)
@@ -265,7 +266,7 @@ def test_what_nobody_waits_for_waits_for_no_full_disk(
             sending.result(30)
         finally:
             patched.undo()
-    broker.flush(timeout_s=30)
+    broker.flush(timeout=timedelta(seconds=30))
     assert [message.text for message in broker.receive("t", max=9)] == ["before", "while full"]
 
 
@@ -306,10 +307,10 @@ def test_a_receive_that_ctrl_c_met_has_taken_nothing(open_embedded: Any) -> None
     timer = threading.Timer(0.2, signal.pthread_kill, (main, signal.SIGINT))
     timer.start()
     with pytest.raises(KeyboardInterrupt):
-        broker.receive("t", wait_ms=20_000)
+        broker.receive("t", wait=timedelta(seconds=20))
     timer.join()
     broker.send("t", "x")
-    assert [message.text for message in broker.receive("t", wait_ms=5_000)] == ["x"]
+    assert [message.text for message in broker.receive("t", wait=timedelta(seconds=5))] == ["x"]
 
 
 @pytest.mark.parametrize("fsync", ["always", "everysec", "never"])
@@ -363,7 +364,7 @@ def test_who_waits_hears_at_once_that_a_group_has_gone(
     broker.put_topic("t")
     broker.put_group("t", "x")
     with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(broker.receive, "t", group="x", wait_ms=60_000)
+        waiting = pool.submit(broker.receive, "t", group="x", wait=timedelta(minutes=1))
         await_that(lambda: len(nodes[0].waiters) == 1)
         broker.drop_group("t", "x")
         with pytest.raises(NotFound):

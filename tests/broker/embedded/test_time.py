@@ -56,7 +56,7 @@ def test_a_long_move_stops_where_leases_end_and_at_no_message(
     delays = np.random.default_rng(6).permutation(2_000) * 1_000_003
     broker.send_columns("t", [b"%d" % delay for delay in delays], delay_ms=delays)
     broker.send("leased", "x")
-    (leased,) = broker.receive("leased", lease_ms=60_000)
+    (leased,) = broker.receive("leased", lease=timedelta(minutes=1))
     start_ms = clock.now_ms()
     clock.attach(Watcher())
     clock.advance(days=30)
@@ -70,7 +70,7 @@ def test_a_checkpoint_comes_by_the_days_of_the_clock(nodes: Any, open_embedded: 
     """A first message alone is no reason for one."""
     broker = open_embedded(clock=ManualClock(), fsync="never")
     upkeep = nodes[0].engine.upkeep
-    broker.send("t", "x", delay_ms=7 * DAY_MS)
+    broker.send("t", "x", delay=timedelta(milliseconds=7 * DAY_MS))
     broker.clock.advance(hours=23)
     assert upkeep.checkpoints == 0
     broker.clock.advance(hours=1)
@@ -83,8 +83,8 @@ def test_keys_and_priorities_hold_over_a_long_move(broker: EmbeddedBroker[Manual
     """What was passed over in one move comes as if the clock had stood at each of them."""
     broker.put_topic("p", {"order": "priority"})
     for day in (9, 3, 6):
-        broker.send("k", f"day {day}", key="one", delay_ms=day * DAY_MS)
-        broker.send("p", f"day {day}", priority=day, delay_ms=day * DAY_MS)
+        broker.send("k", f"day {day}", key="one", delay=timedelta(milliseconds=day * DAY_MS))
+        broker.send("p", f"day {day}", priority=day, delay=timedelta(milliseconds=day * DAY_MS))
     broker.clock.advance(days=30)
     came = []
     while messages := broker.receive("k", max=10):
@@ -102,7 +102,7 @@ def test_no_disk_is_waited_for_where_nothing_has_to_outlive_the_machine(
     monkeypatch.setattr(os, "fdatasync", asked.append)
     monkeypatch.setattr(os, "fsync", asked.append)
     broker = open_embedded(tmp_path / "f", clock=ManualClock(), fsync="never")
-    broker.send("t", "x", delay_ms=20 * DAY_MS)
+    broker.send("t", "x", delay=timedelta(milliseconds=20 * DAY_MS))
     broker.clock.advance(days=30)
     broker.close()
     assert asked == []
@@ -116,11 +116,11 @@ def test_leases_end_on_the_way(broker: EmbeddedBroker[ManualClock]) -> None:
     """In one long move a lease ends, and the message waits its backoff and comes again."""
     broker.put_topic("t", {"backoff": {"first_ms": 1_000, "factor": 2, "jitter": 0}})
     broker.send("t", "x")
-    (first,) = broker.receive("t", lease_ms=10_000)
+    (first,) = broker.receive("t", lease=timedelta(seconds=10))
     broker.clock.advance(ms=10_999)
     assert broker.receive("t") == []
     broker.clock.advance(ms=51)
-    (second,) = broker.receive("t", lease_ms=10_000)
+    (second,) = broker.receive("t", lease=timedelta(seconds=10))
     assert (first.attempts, second.attempts) == (1, 2)
     assert broker.ack(first) == ["gone"]
     assert broker.ack(second) == ["done"]
@@ -130,7 +130,7 @@ def test_folders_of_past_hours_go(nodes: Any, open_embedded: Any) -> None:
     """Upkeep runs as the days pass: what has ended is removed from the folder."""
     broker = open_embedded(clock=ManualClock(), fsync="never")
     for day in range(10):
-        broker.send("t", "x", delay_ms=day * DAY_MS)
+        broker.send("t", "x", delay=timedelta(milliseconds=day * DAY_MS))
     hours = nodes[0].engine.state.hours
     for _ in range(10):
         broker.ack(broker.receive("t"))
@@ -144,8 +144,8 @@ def test_folders_of_past_hours_go(nodes: Any, open_embedded: Any) -> None:
 def test_two_brokers_on_one_clock(open_embedded: Any) -> None:
     clock = ManualClock()
     one, other = (open_embedded(clock=clock, fsync="never") for _ in range(2))
-    one.send("t", "one", delay_ms=1_000)
-    other.send("t", "other", delay_ms=2_000)
+    one.send("t", "one", delay=timedelta(seconds=1))
+    other.send("t", "other", delay=timedelta(seconds=2))
     clock.advance(seconds=1)
     assert (len(one.receive("t")), len(other.receive("t"))) == (1, 0)
     one.close()
@@ -205,7 +205,7 @@ def test_the_context_of_a_caller_is_freed(open_embedded: Any) -> None:
         return call()
 
     broker = Context().run(within, open_embedded)
-    Context().run(within, lambda: broker.send("t", "x", delay_ms=3_000_000))
+    Context().run(within, lambda: broker.send("t", "x", delay=timedelta(minutes=50)))
     broker.send("t", "y")
     gc.collect()
     assert [each() for each in kept] == [None, None]

@@ -9,14 +9,15 @@ import threading
 import urllib.error
 import urllib.request
 from concurrent.futures import Future
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from delaylog.broker.embedded import ManualClock
-from delaylog.broker.embedded.closed import ClosedError
-from delaylog.broker.embedded.opening import open_async_broker
+from delaylog.broker.embedded.node import ClosedError
+from delaylog.broker.embedded.open_folder import open_async_broker
 from delaylog.broker.process import embedded_dashboard
 
 DAY = 86_400_000
@@ -38,7 +39,7 @@ def ask(url: str, path: str, body: Any = None, **headers: str) -> tuple[int, Any
 def test_it_shows_the_broker_on_its_own_clock(open_embedded: Any) -> None:
     clock = ManualClock()
     broker = open_embedded(clock=clock)
-    broker.send("reminders", "pay the rent", id="rent", delay_ms=30 * DAY)
+    broker.send("reminders", "pay the rent", id="rent", delay=timedelta(milliseconds=30 * DAY))
     url = broker.serve_ui()
     assert broker.serve_ui() == url
     with urllib.request.urlopen(url, timeout=30) as page:

@@ -14,7 +14,7 @@ from delaylog.broker.engine.deliver.claims import (
     make_work,
     settle_work,
 )
-from delaylog.broker.engine.deliver.selecting import ReceiveRequest
+from delaylog.broker.engine.deliver.receives import ReceiveRequest
 from delaylog.broker.engine.ready.tag_filter import TagFilter
 
 LEASE = 30_000

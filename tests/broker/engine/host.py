@@ -17,10 +17,10 @@ from typing import Any
 
 import numpy as np
 
-from delaylog.broker.engine.control import changes as controlling
-from delaylog.broker.engine.deliver import receiving, settling
-from delaylog.broker.engine.deliver.selecting import ReceiveRequest
-from delaylog.broker.engine.engine import Engine
+from delaylog.broker.engine import changes
+from delaylog.broker.engine.deliver import receives, settlements
+from delaylog.broker.engine.deliver.receives import ReceiveRequest
+from delaylog.broker.engine.engine import Engine, Setup
 from delaylog.broker.engine.jobs.job_table import Job, JobSpec
 from delaylog.broker.engine.jobs.jobs import begin_job
 from delaylog.broker.engine.limits import Limits
@@ -28,11 +28,10 @@ from delaylog.broker.engine.lookup.find_messages import find_ids
 from delaylog.broker.engine.lookup.found_messages import FoundMessages, just
 from delaylog.broker.engine.lookup.message_filter import MessageFilter
 from delaylog.broker.engine.model import FoundMessage, SendResult, Settlement, Topic
-from delaylog.broker.engine.send.sending import send
-from delaylog.broker.engine.setup import Setup
+from delaylog.broker.engine.send.sends import send
 from delaylog.broker.engine.topics import commands as topics
 from delaylog.broker.engine.topics.settings import TopicSettings
-from delaylog.storage.files.unsynced_files import UnsyncedFileSystem
+from delaylog.storage.files.os_file_system import UnsyncedFileSystem
 from delaylog.storage.hours.hot_seconds import HOT_ROWS_MIN
 from delaylog.storage.layout import HOUR_MS, STATE_ENTRY, Cause, MessageState, ref_to_id
 from delaylog.storage.messages.batch import MessageBatch, decode_send, encode_send
@@ -309,7 +308,7 @@ class Host:
         """Messages under a new lease. The LEASE frame is durable when this returns."""
         whose = self.topic.group(group)
         assert whose is not None
-        delivery = receiving.receive(
+        delivery = receives.receive(
             self.engine.state,
             self.topic,
             whose,
@@ -357,22 +356,22 @@ class Host:
             origins = np.array([message.origin for message in group], np.int64)
             topic = self.topic
             done += call(
-                self.engine.state, topic, settling.Receipts(lease, origins), self.now_ms, **how
+                self.engine.state, topic, settlements.Receipts(lease, origins), self.now_ms, **how
             ).done
         self.turn()
         return done
 
     def ack(self, messages: Sequence[Message]) -> int:
-        return self._settle(messages, settling.ack)
+        return self._settle(messages, settlements.ack)
 
     def nack(self, messages: Sequence[Message], delay: int | None = None) -> int:
-        return self._settle(messages, settling.nack, delay_ms=delay)
+        return self._settle(messages, settlements.nack, delay_ms=delay)
 
     def extend(self, messages: Sequence[Message], lease: int) -> int:
-        return self._settle(messages, settling.extend, lease_ms=lease)
+        return self._settle(messages, settlements.extend, lease_ms=lease)
 
     def begin(self, messages: Sequence[Message], lease: int) -> int:
-        return self._settle(messages, settling.begin, lease_ms=lease)
+        return self._settle(messages, settlements.begin, lease_ms=lease)
 
     # ------------------------------------------------------------------ control
 
@@ -390,7 +389,7 @@ class Host:
     def cancel(self, ids: Sequence[str], *, force: bool = False) -> list[int]:
         found = self._columns(ids)
         state = self.engine.state
-        result = controlling.cancel(state, self.topic, found, self.now_ms, force=force)
+        result = changes.cancel(state, self.topic, found, self.now_ms, force=force)
         self.turn()
         return result.codes.tolist()
 
@@ -402,21 +401,21 @@ class Host:
         if found.state < MessageState.ACKED:
             cause = Cause.ACK if kind is MessageState.ACKED else Cause.CANCEL
             cause = Cause.FORGOTTEN if hide else cause
-            controlling.end_found(state, self.topic, items, kind, cause, self.now_ms)
+            changes.end_found(state, self.topic, items, kind, cause, self.now_ms)
         else:
             how = {"kind": kind, "cause": Cause.FORGOTTEN if hide else None}
-            controlling.change_ended(state, self.topic, items, self.now_ms, **how)
+            changes.change_ended(state, self.topic, items, self.now_ms, **how)
         self.turn()
 
     def reschedule(self, ids: Sequence[str], at: int | None, **how: Any) -> list[int]:
-        result = controlling.reschedule(
+        result = changes.reschedule(
             self.engine.state, self.topic, self._columns(ids), self.now_ms, deliver_at_ms=at, **how
         )
         self.turn()
         return result.codes.tolist()
 
     def replay(self, ids: Sequence[str], at: int | None = None) -> list[int]:
-        result = controlling.replay(
+        result = changes.replay(
             self.engine.state, self.topic, self._columns(ids), self.now_ms, deliver_at_ms=at
         )
         self.turn()

@@ -11,11 +11,11 @@ import pytest
 from delaylog.broker.engine.engine import Engine
 from delaylog.broker.engine.keyspace import keyspace_snapshots
 from delaylog.broker.engine.keyspace.keyspace_files import FOLDER, SnapshotTask, make_snapshot
-from delaylog.broker.engine.keyspace.keyspace_log import log_keyspace
 from delaylog.broker.engine.keyspace.keyspace_snapshots import (
     MadeHere,
     SnapshotFailed,
     SnapshotRun,
+    log_keyspace,
 )
 from delaylog.broker.engine.limits import Limits
 from delaylog.broker.keyspace.running.executor import Executor

@@ -12,11 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from delaylog.broker.engine.engine import Engine
-from delaylog.broker.engine.membership import Membership
-from delaylog.broker.engine.setup import Setup
+from delaylog.broker.engine.engine import Engine, Membership, Setup
+from delaylog.storage.checkpoint import load_newest
 from delaylog.storage.files.os_file_system import OsFileSystem
-from delaylog.storage.folder.checkpoint import load_newest
 from delaylog.storage.layout import EPOCH_NODE_BITS, FrameKind
 from delaylog.storage.log.frames import Tick
 from delaylog.storage.log.physical_log import PhysicalLog

@@ -8,8 +8,7 @@ from typing import Any
 
 from delaylog.broker.engine.engine import Engine
 from delaylog.broker.engine.transactions import commands as deciding
-from delaylog.broker.engine.transactions.commands import PartName
-from delaylog.broker.engine.transactions.winners import Winner
+from delaylog.broker.engine.transactions.commands import PartName, Winner
 from tests.broker.engine.host import batch_of
 
 ROOM = 1 << 60

@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from delaylog.broker.engine.control import changes as control
+from delaylog.broker.engine import changes
 from delaylog.broker.engine.engine import Engine
 from delaylog.broker.engine.lookup.find_messages import find_ids
-from delaylog.broker.engine.send.sending import send
+from delaylog.broker.engine.send.sends import send
 from delaylog.storage.hours import hour_store
 from delaylog.storage.messages.batch import decode_send, encode_send
 from tests.broker.engine.host import HOUR
@@ -33,7 +33,7 @@ def change(engine: Engine, random: Random, now_ms: int) -> None:
     state, topic = engine.state, engine.make_topic("t", now_ms)
     names = [f"{random.randrange(100):02}" for _ in range(random.randrange(1, 13))]
     if random.random() < 0.3:
-        control.cancel(state, topic, find_ids(state, topic, names, now_ms), now_ms)
+        changes.cancel(state, topic, find_ids(state, topic, names, now_ms), now_ms)
         return
     n = len(names)
     delays = [random.choice((500, HOUR, HOUR, 50 * HOUR)) for _ in range(n)]

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
+from delaylog.storage.checkpoint import checkpoint_names, read_checkpoint
 from delaylog.storage.errors import NoDescriptorError
-from delaylog.storage.folder.checkpoint import checkpoint_names, read_checkpoint
 from delaylog.storage.hours import hour_store
-from delaylog.storage.hours.far import far_merges, run_stack
+from delaylog.storage.hours.far import far_tier, run_stack
 from tests.broker.backup.test_backup import test_a_backup_is_one_moment, torn
 from tests.broker.engine.test_standby import test_the_same_hours
 from tests.broker.engine.test_whole_queue import test_the_whole_queue_agrees_with_a_model
@@ -36,7 +36,7 @@ def one_near_hour(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_replaced_far_timers_leave_the_tier(host: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows of replaced timers are dropped by merges, with their ids and states; the rest stays."""
-    monkeypatch.setattr(far_merges, "_DEAD_ROWS_MIN", 200)
+    monkeypatch.setattr(far_tier, "_DEAD_ROWS_MIN", 200)
     host.configure(merge="replace")
     names = [f"timer-{k}" for k in range(400)]
     engine = host.engine

@@ -12,7 +12,7 @@ from delaylog.broker.cli import main
 from delaylog.broker.engine.errors import HeldError
 from delaylog.broker.engine.hold import FILE, Hold, Order, leave_order, read_order
 from delaylog.broker.engine.schedules.commands import run_now
-from delaylog.broker.engine.views.pending import Pending
+from delaylog.broker.engine.views.counts import Pending
 from delaylog.storage.errors import CorruptionError
 from delaylog.storage.layout import FrameKind
 from tests.broker.engine.host import HOUR, START_MS
@@ -205,7 +205,7 @@ def test_the_count_says_when_it_is_not_whole(
     schedules: ScheduleHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     host = schedules
-    for module in ("engine.views.pending", "rules.schedules.catch_up"):
+    for module in ("engine.views.counts", "rules.schedules.firings"):
         monkeypatch.setattr(f"delaylog.broker.{module}.COUNTED_MAX", 10)
     host.put("s", rrule="FREQ=SECONDLY", catch_up="all")
     hold(host)

@@ -1,7 +1,7 @@
 """Reference counts alone free an engine that was replaced.
 
 Python's collector may have frozen its objects, and frees no cycle among them then
-(`broker/process/collector.py`). So the collector is off here, and finds nothing in the end.
+(`broker/process/parts.py`). So the collector is off here, and finds nothing in the end.
 """
 
 from __future__ import annotations

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from delaylog.broker.engine.control import changes as control
+from delaylog.broker.engine import changes
 from delaylog.broker.engine.errors import NotLeadingError
 from delaylog.broker.engine.lookup.found_messages import just
+from delaylog.storage.checkpoint import load_newest
 from delaylog.storage.files.os_file_system import OsFileSystem
-from delaylog.storage.folder.checkpoint import load_newest
 from delaylog.storage.layout import EPOCH_NODE_BITS, FrameKind
 from delaylog.storage.layout import MessageState as S
 from delaylog.storage.log.frames import Tick
@@ -220,7 +220,7 @@ def test_what_was_ready_under_an_earlier_leadership_is_not_counted(
     member.engine.step_down()
     member.lead(host.now_ms)
     found = host.find(["cancelled"])
-    control.cancel(member.engine.state, host.topic, just(found[0], group), host.now_ms)
+    changes.cancel(member.engine.state, host.topic, just(found[0], group), host.now_ms)
     assert group.ready_count == 0
     host.turn()
     assert group.ready_count == 1

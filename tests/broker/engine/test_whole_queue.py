@@ -21,21 +21,20 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, precondition, rule, run_state_machine_as_test
 
-from delaylog.broker.engine.control import changes as control
-from delaylog.broker.engine.deliver import receiving, selecting
-from delaylog.broker.engine.deliver.selecting import ReceiveRequest
-from delaylog.broker.engine.engine import Engine
+from delaylog.broker.engine import changes
+from delaylog.broker.engine.deliver import receives
+from delaylog.broker.engine.deliver.receives import ReceiveRequest
+from delaylog.broker.engine.engine import Engine, Setup
 from delaylog.broker.engine.jobs import jobs
 from delaylog.broker.engine.lookup.message_filter import MessageFilter
-from delaylog.broker.engine.ready import parking
-from delaylog.broker.engine.ready.parked_spill import ParkedSpill
+from delaylog.broker.engine.ready import parking_lot
+from delaylog.broker.engine.ready.parking_lot import ParkedSpill
 from delaylog.broker.engine.ready.tag_filter import TagFilter
-from delaylog.broker.engine.setup import Setup
 from delaylog.broker.engine.topics.idle import look_after_groups
-from delaylog.broker.engine.topics.topic_packing import PackedTopics
+from delaylog.broker.engine.topics.packed_topics import PackedTopics
 from delaylog.broker.engine.upkeep import compaction
 from delaylog.broker.engine.upkeep.saved_state import pack, snapshot
-from delaylog.storage.folder.checkpoint import checkpoint_names
+from delaylog.storage.checkpoint import checkpoint_names
 from delaylog.storage.hours import compaction as rewriting
 from delaylog.storage.layout import MessageState as S
 from delaylog.storage.layout import ref_to_id
@@ -76,7 +75,7 @@ class QueueMachine(Deliveries):
         last = S.LEASED if force else S.READY
         result = self.controlled(
             name,
-            lambda found: control.cancel(self.state, self.host.topic, found, self.now, force=force),
+            lambda found: changes.cancel(self.state, self.host.topic, found, self.now, force=force),
         )
         for group, view in self.judge(result, message, lambda _, view: view.state <= last):
             group.end(view, S.CANCELLED)
@@ -88,7 +87,7 @@ class QueueMachine(Deliveries):
         now = self.now
         result = self.controlled(
             name,
-            lambda found: control.reschedule(
+            lambda found: changes.reschedule(
                 self.state,
                 self.host.topic,
                 found,
@@ -121,7 +120,7 @@ class QueueMachine(Deliveries):
             return
         result = self.controlled(
             name,
-            lambda found: control.replay(
+            lambda found: changes.replay(
                 self.state, self.host.topic, found, now, deliver_at_ms=now + delay
             ),
         )
@@ -218,7 +217,7 @@ class QueueMachine(Deliveries):
         """What is shown is ready, whatever its key; a filter gets its queue by that, too."""
         for name in list(self.model.groups)[at : at + 1]:
             group, topic, now = self.model.groups[name], self.host.topic, self.now
-            _, rows, _, _ = receiving.peek(
+            _, rows, _, _ = receives.peek(
                 self.state,
                 topic,
                 topic.group(name),
@@ -477,8 +476,8 @@ WORLDS = {
 def small_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Answers hold a few bytes, and parked messages are read from disk two at a time."""
     spill = partial(ParkedSpill, slice_pairs=2, per_key_max=1)
-    monkeypatch.setattr(parking, "ParkedSpill", spill)
-    monkeypatch.setattr(selecting, "RECEIVE_BYTES_MAX", 24)
+    monkeypatch.setattr(parking_lot, "ParkedSpill", spill)
+    monkeypatch.setattr("delaylog.broker.engine.deliver.receives.RECEIVE_BYTES_MAX", 24)
 
 
 @pytest.mark.parametrize("world", WORLDS)

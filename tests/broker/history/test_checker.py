@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-import delaylog.broker.history as history
+from delaylog.broker import history
 from delaylog.broker.history import Call, CheckReport, CheckSettings, HistoryChecker, Mark
 from delaylog.broker.history.events import EventStore, TooManyGroups
 from delaylog.broker.history.model import MARKS, OPS, PLURALS, RESULTS, ScheduleCall

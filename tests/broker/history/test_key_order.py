@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delaylog.broker.history.key_order import PLACE, Place, passed_over
+from delaylog.broker.history.keys import PLACE, Place, passed_over
 
 TIMES = st.integers(0, 12)
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from delaylog.broker.history import CheckReport
-from delaylog.broker.history.lateness import QUANTILES, Lateness
+from delaylog.broker.history.report import QUANTILES, Lateness
 
 Judge = Callable[..., CheckReport]
 

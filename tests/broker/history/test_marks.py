@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from delaylog.broker.history.events import FOREVER
-from delaylog.broker.history.marks import Marks, Windows
+from delaylog.broker.history.life import Marks, Windows
 from delaylog.broker.history.model import Mark
 
 TIMES = st.integers(0, 60)

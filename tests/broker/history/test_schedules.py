@@ -20,8 +20,7 @@ from delaylog.broker.history import (
     HistoryError,
     read_items,
 )
-from delaylog.broker.history.schedule_spans import AHEAD_MS
-from delaylog.broker.history.schedules import UnknownTiming
+from delaylog.broker.history.schedules import AHEAD_MS, UnknownTiming
 from delaylog.broker.rules.schedules import instants_of
 
 SECOND = 1_000
@@ -285,6 +284,16 @@ def test_an_ended_schedule_owes_its_instants_up_to_the_last() -> None:
     lines = [said(9_000, 10_000), ended, end(20_000)]
     assert texts(check(*lines, fired(*TEN[:3]))) == []
     assert texts(check(*lines, fired(*TEN[:2])))
+
+
+def test_a_schedule_with_a_count_owes_so_many_instants() -> None:
+    """A run by hand counts as one of them."""
+    begin = said(9_000, 10_000, count=3)
+    changed = said(19_600, 80_000, interval_ms=60_000, n=3)
+    assert texts(check(begin, fired(*TEN[:3]), changed, end(20_000))) == []
+    assert texts(check(begin, fired(*TEN[:2]), changed, end(20_000)))
+    by_hand = {"t0": 9_100, "t1": 9_101, "op": "run", "ok": True, "id": "s", "at": 9_100}
+    assert texts(check(begin, by_hand, fired(9_100, *TEN[:2]), changed, end(20_000))) == []
 
 
 def test_a_schedule_that_is_older_than_the_history_may_have_fired_before() -> None:

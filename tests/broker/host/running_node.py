@@ -10,9 +10,8 @@ from random import Random
 from typing import Any
 
 from delaylog.broker.calls.serving_node import ServingNode
-from delaylog.broker.engine.engine import Engine
-from delaylog.broker.engine.send.sending import send
-from delaylog.broker.engine.setup import Setup
+from delaylog.broker.engine.engine import Engine, Setup
+from delaylog.broker.engine.send.sends import send
 from delaylog.broker.host.clock import BrokerClock
 from delaylog.broker.host.machine import REAL
 from delaylog.storage.files.os_file_system import OsFileSystem

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 import uvloop
 
-from delaylog.broker.host.accepting import Acceptor
+from delaylog.broker.host.tls.listener import Acceptor
 
 LOOPS: list[Callable[[], asyncio.AbstractEventLoop]] = [
     asyncio.new_event_loop,

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from delaylog.broker.host.audit.lines import AuditSettings
 from delaylog.broker.host.config import Config, TlsConfig, load_config, parse_address
-from delaylog.broker.host.settings.options import OPTIONS, ConfigError
-from delaylog.broker.rules.push.addresses import AddressRules
+from delaylog.broker.host.settings import OPTIONS, ConfigError
+from delaylog.broker.host.watch.audit_files import AuditSettings
+from delaylog.broker.rules.push_addresses import AddressRules
 from delaylog.extras import PUSH
 
 

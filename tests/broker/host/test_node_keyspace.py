@@ -13,8 +13,8 @@ from delaylog.broker.engine.keyspace import keyspace_snapshots
 from delaylog.broker.engine.keyspace.keyspace_files import FOLDER, SnapshotTask
 from delaylog.broker.engine.keyspace.keyspace_snapshots import SnapshotFailed, SnapshotRunner
 from delaylog.broker.engine.limits import Limits
-from delaylog.broker.host.snapshot_child import ChildRun
-from delaylog.broker.keyspace.values.kinds import HashValue
+from delaylog.broker.host.system.snapshot_child import ChildRun
+from delaylog.broker.keyspace.keyspace import HashValue
 from tests.broker.engine.keyspace_work import put
 from tests.broker.host.running_node import RunningNode, running
 

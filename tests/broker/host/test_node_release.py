@@ -9,10 +9,10 @@ import pytest
 
 from delaylog.broker.calls.shapes import ReceiveCall
 from delaylog.broker.calls.turn.long_poll import long_poll
-from delaylog.broker.engine.dispatch.dispatching import RELEASE_MAX
+from delaylog.broker.engine.deliver.dispatcher import RELEASE_MAX
+from delaylog.broker.host.background import SLICE_SECONDS
 from delaylog.broker.host.machine import REAL
-from delaylog.broker.host.open_streams import GroupKey
-from delaylog.broker.host.slices import SLICE_SECONDS
+from delaylog.broker.host.waiters import GroupKey
 from delaylog.storage.work import Work
 from tests.broker.host.running_node import RunningNode, make_engine, running
 

@@ -19,13 +19,11 @@ import pytest
 
 from delaylog.broker.calls.serving_node import ServingNode
 from delaylog.broker.cluster.leading.succession import Succession
-from delaylog.broker.engine.engine import Engine
+from delaylog.broker.engine.engine import Engine, Membership, Setup
 from delaylog.broker.engine.errors import NotLeadingError
 from delaylog.broker.engine.keyspace.keyspace_files import FOLDER, LoadedKeyspace
 from delaylog.broker.engine.limits import Limits
-from delaylog.broker.engine.membership import Membership
 from delaylog.broker.engine.send.producers import FirstAnswer
-from delaylog.broker.engine.setup import Setup
 from delaylog.broker.host.clock import BrokerClock
 from delaylog.broker.host.machine import REAL
 from delaylog.broker.keyspace.running.executor import Executor

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from delaylog.broker.engine.deliver import receiving, settling
-from delaylog.broker.engine.deliver.selecting import ReceiveRequest
+from delaylog.broker.engine.deliver import receives, settlements
+from delaylog.broker.engine.deliver.receives import ReceiveRequest
 from delaylog.broker.engine.schedules.commands import pause_schedule, put_schedule, the_schedule
 from tests.broker.host.running_node import RunningNode, running
 from tests.broker.rules.schedules.test_instants import zones_without
@@ -30,11 +30,11 @@ def received(it: RunningNode) -> list[int]:
     state, now_ms = it.engine.state, it.clock.now_ms()
     topic = it.engine.make_topic("t", now_ms)
     request = ReceiveRequest(count_max=1_000, now_ms=now_ms, begin=[None], consumers=[""])
-    delivery = receiving.receive(state, topic, topic.default, request, lease_ms=60_000)
+    delivery = receives.receive(state, topic, topic.default, request, lease_ms=60_000)
     if delivery is None:
         return []
-    receipts = settling.Receipts(delivery.lease, delivery.origins.astype(np.int64))
-    settling.ack(state, topic, receipts, now_ms)
+    receipts = settlements.Receipts(delivery.lease, delivery.origins.astype(np.int64))
+    settlements.ack(state, topic, receipts, now_ms)
     it.node.appended()
     due: list[int] = delivery.rows["deliver_at"].tolist()
     assert max(due) <= now_ms, "no firing is early"

@@ -14,15 +14,15 @@ from types import SimpleNamespace
 
 import pytest
 
-from delaylog.broker.engine.control import changes as control
+from delaylog.broker.engine import changes
 from delaylog.broker.engine.limits import Limits
 from delaylog.broker.engine.lookup.find_messages import find_origins
 from delaylog.broker.engine.upkeep import housekeeping
 from delaylog.broker.host import chores
 from delaylog.broker.host import node as node_module
-from delaylog.broker.host.system.space import Space
+from delaylog.broker.host.admission import Space
 from delaylog.storage.errors import DiskFailedError
-from delaylog.storage.hours.states.piece import PAGE_ROWS, PAGE_SIZE
+from delaylog.storage.hours.state_column import PAGE_ROWS, PAGE_SIZE
 from delaylog.storage.layout import Int64Array
 from delaylog.storage.work import Work
 from tests.broker.host.running_node import RunningNode, make_engine
@@ -35,7 +35,7 @@ LIMITS = Limits(disk_reserve_bytes=4 * MIB, reserve_file_bytes=2 * MIB)
 
 @pytest.fixture
 def small_tails(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("delaylog.storage.hours.tail_pile.TAIL_BYTES_MAX", 100_000)
+    monkeypatch.setattr("delaylog.storage.hours.tails.TAIL_BYTES_MAX", 100_000)
     monkeypatch.setattr(housekeeping, "TAIL_BYTES_HARD_MAX", 400_000)
 
 
@@ -130,7 +130,7 @@ async def test_changes_wait_for_their_pages(
         state, now_ms = it.node.engine.state, it.clock.now_ms()
         topic = it.engine.make_topic("t", now_ms)
         found = find_origins(state, refs, topic, now_ms, topic.default)
-        assert not control.cancel(state, topic, found, now_ms).codes.any()
+        assert not changes.cancel(state, topic, found, now_ms).codes.any()
         it.node.appended()
         it.node.engine.housekeeping.states_due()
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from delaylog.broker.engine.errors import EngineError, NotLeadingError, UnknownError
-from delaylog.broker.host.open_streams import OpenStreams, StopsError
-from delaylog.broker.host.waiters import Waiters
+from delaylog.broker.host.waiters import OpenStreams, StopsError, Waiters
 
 A, B = ("default", "a", "default"), ("default", "b", "default")
 

@@ -12,11 +12,10 @@ from random import Random
 
 import pytest
 
-from delaylog.broker.engine.engine import Engine
+from delaylog.broker.engine.engine import Engine, Setup
 from delaylog.broker.engine.keyspace.keyspace_files import FOLDER, SnapshotTask, snapshot_name
 from delaylog.broker.engine.keyspace.keyspace_snapshots import SnapshotFailed
-from delaylog.broker.engine.setup import Setup
-from delaylog.broker.host.snapshot_child import ChildRun
+from delaylog.broker.host.system.snapshot_child import ChildRun
 from delaylog.storage.errors import CorruptionError
 from delaylog.storage.files.os_file_system import OsFileSystem
 from tests.broker.engine.keyspace_work import put

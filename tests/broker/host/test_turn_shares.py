@@ -13,8 +13,8 @@ import time
 
 import pytest
 
-from delaylog.broker.host import turn_shares
-from delaylog.broker.host.turn_shares import GAP_TURNS, TurnShares, Turnstile
+from delaylog.broker.host import background
+from delaylog.broker.host.background import GAP_TURNS, TurnShares, Turnstile
 
 
 class Turns:
@@ -56,7 +56,7 @@ async def test_beside_single_sends_they_pass_one_by_one() -> None:
 async def test_they_go_on_when_no_single_send_is_expected_any_more(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(turn_shares, "BESIDE_SECONDS", -1.0)
+    monkeypatch.setattr(background, "BESIDE_SECONDS", -1.0)
     turns = Turns()
     turns.shares.note_single_send()
     await asyncio.gather(*map(turns.send, "abc"))

@@ -11,10 +11,9 @@ import shlex
 from random import Random
 from typing import Any
 
-from delaylog.broker.keyspace.applying import apply_effects
-from delaylog.broker.keyspace.keyspace import Keyspace
+from delaylog.broker.keyspace.effects import apply_effects
+from delaylog.broker.keyspace.keyspace import TYPE_NAMES, Keyspace
 from delaylog.broker.keyspace.running.executor import Executor
-from delaylog.broker.keyspace.values.kinds import TYPE_NAMES
 from delaylog.broker.keyspace.values.stream import StreamValue
 
 NOW_MS = 1_700_000_000_000

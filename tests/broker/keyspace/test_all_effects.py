@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from delaylog.broker.keyspace.applying import apply_effects
+from delaylog.broker.keyspace.effects import apply_effects
 from delaylog.broker.keyspace.running.session import Session
 from tests.broker.keyspace.dumps.test_dumps import WHOLE
 from tests.broker.keyspace.effects import NOW_MS, Pair

@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delaylog.broker.keyspace.encoding import encode, encode_into
 from delaylog.broker.keyspace.replies import (
     NO_ARRAY,
     OK,
@@ -24,6 +23,8 @@ from delaylog.broker.keyspace.replies import (
     Reply,
     Status,
     Verbatim,
+    encode,
+    encode_into,
 )
 
 

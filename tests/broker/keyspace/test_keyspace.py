@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from delaylog.broker.keyspace.keyspace import Keyspace
+from delaylog.broker.keyspace.keyspace import ExpiryWheel, Keyspace
 from delaylog.broker.keyspace.running.executor import Executor
 from delaylog.broker.keyspace.running.session import Session
 from delaylog.broker.keyspace.values.sorted_set import SortedSetValue
@@ -67,6 +67,98 @@ def test_many_keys_are_lined_up_anew_in_slices() -> None:
     run_slices(keyspace, NOW_MS + 10**10)
     assert not keyspace.databases[0].values
     assert keyspace.expired_keys == 10_000
+
+
+@pytest.mark.parametrize("stale", [0, 4], ids=["all valid", "four of five stale"])
+def test_a_crowded_second_is_looked_at_in_slices(stale: int) -> None:
+    """Keys expire in their milliseconds, and others may join their second meanwhile."""
+    expires = {(0, b"%d" % number): NOW_MS + number % 1_000 for number in range(20_000)}
+    wheel = ExpiryWheel()
+    for database, key in expires:
+        wheel.add(database, key, NOW_MS)
+    for number in range(stale * len(expires)):
+        wheel.add(1, b"%d" % number, NOW_MS)
+    looked = 0
+
+    def expires_at(database_key: tuple[int, bytes]) -> int | None:
+        nonlocal looked
+        looked += 1
+        return expires.get(database_key)
+
+    gone: list[tuple[int, bytes]] = []
+    for now_ms in (NOW_MS - 1, NOW_MS + 499, NOW_MS + 10_000):
+        while (first_ms := wheel.next_ms()) is not None and first_ms <= now_ms:
+            due = wheel.due(now_ms, 1_000, expires_at)
+            assert looked <= 2_100 + 1_000 * stale
+            looked = 0
+            assert len(due) <= 1_000
+            for key in due:
+                assert expires.pop(key) <= now_ms
+                gone.append(key)
+            if len(gone) == 5_000:
+                expires[0, b"late"] = NOW_MS + 700
+                wheel.add(0, b"late", NOW_MS + 700)
+        assert len(gone) == {NOW_MS - 1: 0, NOW_MS + 499: 10_000}.get(now_ms, 20_001)
+    assert not expires
+    assert not wheel.buckets
+    assert wheel.hints == 0
+
+
+def free(keyspace: Keyspace) -> int:
+    """What the work "free" does; returns how many slices there were."""
+    slices = 1
+    while keyspace.free_slice(1_000):
+        slices += 1
+    return slices
+
+
+@pytest.mark.parametrize("end", ["renew", "follow", "lead", "condemn", "inherit", "flush"])
+@pytest.mark.parametrize("apart_ms", [0, 1_000], ids=["crowded", "spread"])
+def test_hints_and_times_of_keys_are_freed_in_slices(apart_ms: int, end: str) -> None:
+    """Tables of expiry hold times and hints, where tables of keys hold values."""
+    keyspace, executor, session = a_keyspace()
+    for renewal in range(4 if end == "renew" else 1):
+        for number in range(3_000):
+            at = b"%d" % (NOW_MS + 10**9 + 10**8 * renewal + apart_ms * number)
+            executor.execute(session, [b"SET", b"%d" % number, b"v", b"PXAT", at])
+    if end == "follow":
+        keyspace.stop_expiring()
+    elif end == "lead":
+        keyspace.begin_expiring()
+    elif end == "condemn":
+        keyspace.condemn()
+    elif end == "inherit":
+        dropped, keyspace = keyspace, Keyspace(Random(1))
+        keyspace.inherit(dropped)
+    elif end == "flush":
+        executor.execute(session, [b"FLUSHALL"])
+    assert keyspace.garbage
+    assert free(keyspace) >= 3
+    assert not keyspace.garbage
+    if end == "renew":
+        run_slices(keyspace, NOW_MS + 10**10)
+        assert keyspace.expired_keys == 3_000
+
+
+@pytest.mark.parametrize("small", [0, 300])
+def test_a_flush_frees_few_large_values_and_many_small_ones_in_slices(small: int) -> None:
+    keyspace, executor, session = a_keyspace()
+    members = [b"%d" % number for number in range(10_000)]
+    fields = [b"f", b"v"] * 10_000
+    for word, key, words in (
+        (b"SADD", b"set", members),
+        (b"RPUSH", b"list", members),
+        (b"HSET", b"hash", [word for member in members for word in (member, b"v")]),
+        (b"ZADD", b"sorted", [word for member in members for word in (b"1", member)]),
+        (b"XADD", b"stream", [b"*", *fields]),
+    ):
+        executor.execute(session, [word, key, *words])
+    for number in range(small):
+        executor.execute(session, [b"SADD", b"%d" % number, *members[:200]])
+    executor.execute(session, [b"FLUSHALL"])
+    assert keyspace.garbage
+    assert free(keyspace) >= 10 * 4 + 200 * small // 1_000
+    assert not keyspace.garbage
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from delaylog.broker.keyspace.commands.scanning import to_cursor, to_options
+from delaylog.broker.keyspace.commands.arguments import to_cursor, to_options
 from delaylog.broker.keyspace.errors import CommandError
 from delaylog.broker.keyspace.scans import Scans
 

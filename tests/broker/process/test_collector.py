@@ -12,11 +12,11 @@ from tests.programs import run_program
 PROGRAM = """
 import gc
 from time import thread_time
-from delaylog.broker.process import collector
+from delaylog.broker.process import parts
 
-collector.PASS_SECONDS_MAX = {limit}
+parts.PASS_SECONDS_MAX = {limit}
 before = len(gc.get_objects())
-watch = collector.Collector()
+watch = parts.Collector()
 watch.start()
 assert len(gc.get_objects()) < before // 10, "what was there is looked at"
 

@@ -23,10 +23,10 @@ from typing import Any
 
 import pytest
 
-from delaylog.broker.host.settings.options import ConfigError, InUseError
+from delaylog.broker.host.settings import ConfigError, InUseError
 from delaylog.broker.host.system import folder_lock
 from delaylog.broker.process.exit_codes import ExitCode, end_of
-from delaylog.client.free_ports import free_ports
+from delaylog.client.child_broker import free_ports
 from delaylog.replication.errors import DivergedError, TermFileDamagedError
 from delaylog.storage.errors import (
     CorruptionError,

@@ -16,12 +16,12 @@ from typing import Any
 import pytest
 
 import delaylog
+from delaylog.broker.calls.answers import Problem
 from delaylog.broker.calls.operations import HANDLERS
-from delaylog.broker.calls.problems import Problem
 from delaylog.broker.engine.push.commands import put_target
 from delaylog.broker.engine.push.targets import Target
-from delaylog.broker.host.metrics.table import METRICS
-from delaylog.broker.host.settings.options import OPTIONS
+from delaylog.broker.host.settings import OPTIONS
+from delaylog.broker.host.watch.metrics_table import METRICS
 from delaylog.broker.leaves import FOLDERS
 from delaylog.broker.process.exit_codes import ExitCode
 from delaylog.broker.process.leaves import leaves, needed
@@ -46,7 +46,7 @@ LEAVES = {
 """The folders that are missing without each leaf. The drills check the histories they record."""
 TESTS = (
     "tests/wheel/test_few_entries.py",
-    "tests/storage/folder/test_checkpoint.py",
+    "tests/storage/test_checkpoint.py",
     "tests/broker/engine/test_hold.py",
     "tests/broker/embedded/test_queue.py",
 )

@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 from delaylog.broker.process.exit_codes import end_of
-from delaylog.client.free_ports import free_port
+from delaylog.client.child_broker import free_port
 from delaylog.storage.errors import DiskFailedError
 from delaylog.storage.files.file_system import raise_disk_error
 from tests.starts.warm import PROGRAM, WarmProcess, as_text, run_warm

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from delaylog.broker.process.service_manager import VARIABLE, ServiceManager
-from delaylog.client.free_ports import free_ports
+from delaylog.broker.process.serve import VARIABLE, ServiceManager
+from delaylog.client.child_broker import free_ports
 from tests.starts.warm import PROGRAM
 
 SECONDS = 60

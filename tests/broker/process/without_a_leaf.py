@@ -11,6 +11,7 @@ import contextlib
 import io
 import pkgutil
 import sys
+from datetime import timedelta
 from importlib import import_module
 from pathlib import Path
 from urllib.request import Request, urlopen
@@ -51,7 +52,7 @@ def embed(folder: Path) -> None:
     for _ in range(2):
         with delaylog.open(folder, fsync="never") as queue:
             queue.send("mails", "hello")
-            (message,) = queue.receive("mails", wait_ms=5_000)
+            (message,) = queue.receive("mails", wait=timedelta(seconds=5))
             queue.ack(message)
 
 

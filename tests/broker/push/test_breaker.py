@@ -149,6 +149,19 @@ def test_410_disables_until_an_operator_enables() -> None:
     assert breaker.ready_at_ms(NOW) == NEVER_MS
 
 
+@pytest.mark.parametrize("disabled", ["gone", "operator"])
+@pytest.mark.parametrize("outcome", [ACKED, DISLIKED, FAILED, throttled(60_000), GONE])
+def test_attempts_that_began_before_it_was_disabled_change_nothing(
+    disabled: str, outcome: Outcome
+) -> None:
+    breaker = grown(10)
+    assert breaker.permitted(NOW, 10) == 10
+    breaker.health = kept = Health(disabled)
+    for _ in range(10):
+        breaker.ended(outcome, NOW)
+    assert (breaker.health, breaker.in_flight) == (kept, 0)
+
+
 def test_a_throttle_waits_as_long_as_was_asked() -> None:
     breaker = Breaker(concurrency=10)
     attempt(breaker, throttled(None), NOW)
@@ -160,13 +173,16 @@ def test_a_throttle_waits_as_long_as_was_asked() -> None:
     assert breaker.permitted(NOW + 60_999, 1) == 0
     attempt(breaker, ACKED, NOW + 61_000)
     assert breaker.health == WELL
+    # An attempt that is not counted is not repeated at once.
+    attempt(breaker, throttled(0), NOW + 61_000)
+    assert breaker.ready_at_ms(NOW) == NOW + 61_000 + THROTTLE_MS
 
 
 def test_a_gateway_that_never_finds_its_server_opens_it_too() -> None:
     breaker, now_ms = Breaker(concurrency=10), NOW
     for _ in range(FAILURES_TO_OPEN):
         attempt(breaker, throttled(0, unwell=True), now_ms)
-        now_ms += 1
+        now_ms += THROTTLE_MS
     assert breaker.health.state(now_ms) == "open"
 
 

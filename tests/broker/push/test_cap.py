@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from delaylog.broker.engine.push.commands import drop_target
-from delaylog.broker.push.share import Share
+from delaylog.broker.push.pump import Share
 from tests.broker.push.receivers import Receiver, answer, hang
 from tests.broker.push.test_pusher import Pushing, pushing
 

@@ -18,7 +18,7 @@ import pytest
 from delaylog.broker.push.attempts import Attempts
 from delaylog.broker.push.outcomes import Verdict
 from delaylog.broker.push.requests import PushRequest
-from delaylog.broker.rules.push.addresses import AddressRules, parse_networks
+from delaylog.broker.rules.push_addresses import AddressRules, parse_networks
 from tests.broker.push.receivers import Receiver, answer
 
 pytestmark = pytest.mark.processes

@@ -1,6 +1,6 @@
 """What pushes leave in memory: nothing that grows with their number, and no cycles.
 
-The collector of a broker may freeze what is in use (`broker/process/collector.py`), so a cycle
+The collector of a broker may freeze what is in use (`broker/process/parts.py`), so a cycle
 around an attempt would never be freed. docs/design/push.md has a long run.
 """
 
@@ -18,7 +18,7 @@ import uvloop
 
 from delaylog.broker.push.attempts import Attempts
 from delaylog.broker.push.outcomes import Verdict
-from delaylog.broker.rules.push.addresses import AddressRules
+from delaylog.broker.rules.push_addresses import AddressRules
 from tests.broker.push.receivers import Receiver, Script, answer, hang, raw
 from tests.broker.push.test_attempts import LOOPBACK, REQUEST
 from tests.broker.push.test_pusher import pushing

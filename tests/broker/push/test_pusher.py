@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from standardwebhooks import Webhook
 
-from delaylog.broker.engine.late.bound import bounded_by
+from delaylog.broker.engine.late.causes import bounded_by
 from delaylog.broker.engine.push.commands import drop_target, put_target
 from delaylog.broker.engine.push.targets import BY_OPERATOR, WELL, Health, Target
 from delaylog.broker.engine.topics.commands import drop_group, drop_topic, put_group, put_topic
@@ -24,8 +24,8 @@ from delaylog.broker.push.attempts import Attempts
 from delaylog.broker.push.breaker import FAILURES_TO_OPEN, PAUSE_FIRST_MS
 from delaylog.broker.push.pusher import Pusher
 from delaylog.broker.push.requests import make_request
-from delaylog.broker.rules.push.addresses import AddressRules, parse_networks
-from delaylog.broker.rules.push.signing import make_secret
+from delaylog.broker.rules.push_addresses import AddressRules, parse_networks
+from delaylog.broker.rules.push_signatures import make_secret
 from tests.broker.host.running_node import RunningNode, running
 from tests.broker.push.receivers import Receiver, answer, hang
 
@@ -346,10 +346,11 @@ async def test_rate_and_concurrency(tmp_path: Path) -> None:
         push.target(receiver, concurrency=4)
         await push.counts(acked=60)
         assert most == 4
-        push.target(receiver, concurrency=4, per_second=20)
-        push.it.send(40)
+        # So few that the rate is what they wait for, however slow the machine.
+        push.target(receiver, concurrency=4, per_second=5)
+        push.it.send(10)
         began_ms = push.it.clock.now_ms()
-        await push.counts(acked=100)
+        await push.counts(acked=70)
         # The bucket began full.
         assert push.it.clock.now_ms() - began_ms >= 900
         # Messages that waited for the rate say so, not that nobody asked.

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from delaylog.broker.push.resolver import LOOKUPS_MAX, Resolver
+from delaylog.broker.push.attempts import LOOKUPS_MAX, Resolver
 from tests.waiting import until
 
 LOOPBACK = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", 80))]

@@ -10,8 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delaylog.broker.push.pump import LEASE_SLACK_MS
-from delaylog.broker.push.share import IDLE_MAX, TURN_SECONDS, WAIT_SECONDS_MAX, Share, Turns
+from delaylog.broker.push.pump import (
+    IDLE_MAX,
+    LEASE_SLACK_MS,
+    TURN_SECONDS,
+    WAIT_SECONDS_MAX,
+    Share,
+    Turns,
+)
 
 
 async def test_turns_come_in_order_at_a_pace() -> None:
@@ -87,7 +93,7 @@ async def test_the_first_turn_after_a_pause_waits_for_nothing() -> None:
 
 async def test_no_wait_for_a_turn_is_longer_than_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     """A thousand turns of 10 ms would take 10 s; the limit is 0.2 s here."""
-    monkeypatch.setattr("delaylog.broker.push.share.WAIT_SECONDS_MAX", 0.2)
+    monkeypatch.setattr("delaylog.broker.push.pump.WAIT_SECONDS_MAX", 0.2)
     turns, loop = Turns(TURN_SECONDS), asyncio.get_running_loop()
     began = loop.time()
     await asyncio.gather(*(turns.next() for _ in range(1_000)))

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from delaylog.client.free_ports import free_port
+from delaylog.client.child_broker import free_port
 from tests.broker.conftest import Broker, Secured
 from tests.broker.resp.resp_client import RespClient
 

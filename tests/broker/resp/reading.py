@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from delaylog.broker.resp.parsing import CommandParser
+from delaylog.broker.resp.parser import CommandParser
 from tests.broker.resp.request_table import Commands
 
 

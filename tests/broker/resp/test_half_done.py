@@ -14,15 +14,13 @@ from typing import Any, cast
 import pytest
 
 from delaylog.broker.calls.serving_node import ServingNode
-from delaylog.broker.engine.engine import Engine
-from delaylog.broker.engine.setup import Setup
+from delaylog.broker.engine.engine import Engine, Setup
 from delaylog.broker.host.clock import BrokerClock
 from delaylog.broker.host.machine import REAL
 from delaylog.broker.keyspace.command import Args
-from delaylog.broker.keyspace.registry import COMMANDS, WORDS, command
+from delaylog.broker.keyspace.registry import COMMANDS, WORDS, Run, command
 from delaylog.broker.keyspace.replies import Reply
-from delaylog.broker.keyspace.running.run import Run
-from delaylog.broker.keyspace.server_state import ServerState
+from delaylog.broker.keyspace.running.shared_state import ServerState
 from delaylog.broker.resp.connection import Connection
 from delaylog.broker.resp.face import RespFace
 from delaylog.storage.errors import DiskFailedError
@@ -134,7 +132,9 @@ async def test_a_turn_that_finds_no_memory_for_its_frame_has_not_been(
         raise MemoryError
 
     with monkeypatch.context() as patched:
-        patched.setattr("delaylog.broker.engine.keyspace.keyspace_log.msgpack.packb", no_memory)
+        patched.setattr(
+            "delaylog.broker.engine.keyspace.keyspace_snapshots.msgpack.packb", no_memory
+        )
         connection, told = it.connect()
         connection.data_received(b"SET k lost\r\n")
         async with asyncio.timeout(30):

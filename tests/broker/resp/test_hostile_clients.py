@@ -142,7 +142,7 @@ def test_commands_of_a_transaction_are_bounded(client: RespClient) -> None:
 
 def test_a_script_that_is_stopped_has_done_nothing(start_broker: Start) -> None:
     """As the log has it: what a script wrote is logged with its end, and it came to none."""
-    limits = "delaylog.broker.keyspace.scripts.limits.LIMITS"
+    limits = "delaylog.broker.keyspace.scripts.runtime.LIMITS"
     soon = {f"{limits}.seconds": 0.3, f"{limits}.seconds_after_write": 0.3}
     broker = start_broker(constants=soon)
     others, client = broker.connect(), broker.connect()

@@ -14,15 +14,14 @@ from typing import Any
 import pytest
 
 from delaylog.broker.calls.serving_node import ServingNode
-from delaylog.broker.engine.engine import Engine
+from delaylog.broker.engine.engine import Engine, Setup
 from delaylog.broker.engine.errors import NotLeadingError
 from delaylog.broker.engine.limits import Limits
-from delaylog.broker.engine.setup import Setup
 from delaylog.broker.host.clock import BrokerClock
 from delaylog.broker.host.machine import REAL
 from delaylog.broker.host.node_role import Standalone
-from delaylog.broker.keyspace.applying import apply_effects
-from delaylog.broker.keyspace.server_state import ServerState
+from delaylog.broker.keyspace.effects import apply_effects
+from delaylog.broker.keyspace.running.shared_state import ServerState
 from delaylog.broker.resp import face as face_module
 from delaylog.broker.resp.connection import Connection
 from delaylog.broker.resp.face import RespFace

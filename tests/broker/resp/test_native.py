@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import socket
 import time
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tests.broker.resp.conftest import RespBroker
 from tests.broker.resp.resp_client import RespClient, is_error
@@ -157,6 +160,152 @@ def test_an_id_that_was_acked_is_free_for_the_next_command(client: RespClient, t
     assert (own, body) == (b"job", b"second")
 
 
+def test_sends_of_one_pipeline_with_other_merges_keep_their_order(
+    client: RespClient, topic: str
+) -> None:
+    replies = client.pipeline(
+        ("DL.SEND", topic, 0, "a", "ID", "y", "MERGE", "reject"),
+        ("DL.SEND", topic, 0, "b", "ID", "x", "MERGE", "keep"),
+        ("DL.SEND", topic, 0, "c", "ID", "x", "MERGE", "reject"),
+        ("DL.SEND", topic, 0, "d"),
+    )
+    assert replies[:2] == [b"y", b"x"]
+    assert is_error(replies[2], "CONFLICT"), "the message that was confirmed before it is kept"
+    assert [message[2] for message in received(client, topic)] == [b"a", b"b", b"d"]
+
+
+def test_an_id_is_not_free_before_its_ack(client: RespClient, topic: str) -> None:
+    client.call("DL.SEND", topic, 0, "first", "ID", "job")
+    ((_, receipt, *_),) = received(client, topic)
+    sent = ("DL.SEND", topic, 0, "second", "ID", "job", "MERGE", "reject")
+    refused, acked, again = client.pipeline(sent, ("DL.ACK", topic, receipt), sent)
+    assert is_error(refused, "CONFLICT")
+    assert (acked, again) == (1, b"job")
+
+
+@pytest.mark.parametrize("count", [1, 3, 300])
+def test_a_receipt_that_is_named_twice_counts_once(
+    client: RespClient, topic: str, count: int
+) -> None:
+    client.call("DL.MSEND", topic, *(0, "x") * count)
+    receipts = [message[1] for message in received(client, topic, most=count)]
+    assert client.call("DL.EXTEND", topic, 60_000, *receipts, receipts[0]) == count
+    assert client.call("DL.NACK", topic, "DELAY", 0, *receipts, receipts[0]) == count
+    receipts = [message[1] for message in received(client, topic, "WAIT", 5_000, most=count)]
+    assert client.call("DL.ACK", topic, receipts[0], *receipts) == count
+
+
+SENDS = st.tuples(
+    st.just("send"),
+    st.sampled_from([(), ("RETRIES", 3), ("ID", "x"), ("ID", "y")]),
+    st.sampled_from([(), ("MERGE", "keep"), ("MERGE", "replace"), ("MERGE", "reject")]),
+)
+RECEIPTS = st.lists(st.integers(0, 2), min_size=1, max_size=3)
+COMMANDS = st.lists(
+    st.tuples(
+        st.sampled_from("ab"),
+        SENDS
+        | st.tuples(st.just("ack"), RECEIPTS)
+        | st.tuples(st.sampled_from(["nack", "extend"]), RECEIPTS)
+        | st.sampled_from([("msend",), ("receive",), ("plain",)])
+        | st.tuples(st.sampled_from(["get", "cancel", "reschedule"]), st.sampled_from("xy")),
+    ),
+    min_size=2,
+    max_size=9,
+)
+
+
+def words_of(
+    number: int, topic: str, command: tuple[Any, ...], receipts: list[bytes]
+) -> tuple[Any, ...]:
+    """The words of a command; messages are named by its number."""
+    verb, *given = command
+    if verb == "send":
+        return ("DL.SEND", topic, 0, str(number), *given[0], *given[1])
+    if verb == "msend":
+        return ("DL.MSEND", topic, 0, f"{number} m", 0, f"{number} n")
+    if verb == "receive":
+        return ("DL.RECEIVE", topic, 1)
+    if verb == "plain":
+        return ("INCR", f"k {topic}")
+    if verb in ("get", "cancel"):
+        return (f"DL.{verb}", topic, *given)
+    if verb == "reschedule":
+        return ("DL.RESCHEDULE", topic, *given, "@1700000000000")
+    options = {"ack": (), "nack": ("DELAY", 0), "extend": (60_000,)}[verb]
+    return (f"DL.{verb}", topic, *options, *(receipts[each] for each in given[0]))
+
+
+def told(reply: Any) -> Any:
+    """A reply without what differs from one run to another: ids, receipts, times."""
+    if isinstance(reply, list) and b"body" in reply:
+        members = dict(zip(reply[::2], reply[1::2], strict=True))
+        return {name: members[name] for name in (b"body", b"state", b"attempts")}
+    if isinstance(reply, list) and len(reply) == 5 and isinstance(reply[3], int):
+        own, _, body, _, attempts = reply
+        return told(own), body, attempts
+    if isinstance(reply, list):
+        return list(map(told, reply))
+    if isinstance(reply, Exception):
+        return str(reply)
+    if isinstance(reply, int):
+        return min(reply, 10**12)
+    return b"~" if isinstance(reply, bytes) and reply[:1] == b"~" else reply
+
+
+@given(commands=COMMANDS)
+@settings(deadline=None)
+def test_a_pipeline_is_carried_out_as_its_commands_one_by_one(
+    resp_broker: RespBroker, commands: list[tuple[str, tuple[Any, ...]]]
+) -> None:
+    """The answers, what is stored, and the order in which it is delivered."""
+    client, outcomes = resp_broker.connect(), []
+    for pipelined in (True, False):
+        name = f"p{next(_NUMBERS)}"
+        receipts = {}
+        for topic in "ab":
+            for own in ("x", "y", "z"):
+                client.call("DL.SEND", name + topic, 0, "before", "ID", own)
+            receipts[topic] = [each[1] for each in received(client, name + topic)]
+            assert len(receipts[topic]) == 3
+        words = [
+            words_of(number, name + topic, command, receipts[topic])
+            for number, (topic, command) in enumerate(commands)
+        ]
+        replies = client.pipeline(*words) if pipelined else [client.call(*each) for each in words]
+        for topic in "ab":
+            replies += [client.call("DL.GET", name + topic, own) for own in "xyz"]
+            replies += received(client, name + topic)
+        outcomes.append(list(map(told, replies)))
+    client.close()
+    assert outcomes[0] == outcomes[1]
+
+
+@given(
+    ids=st.lists(st.sampled_from([(), ("ID", "x"), ("ID", "y")]), min_size=3, max_size=9),
+    merge=st.sampled_from(["keep", "replace", "reject"]),
+    pending=st.integers(1, 3),
+)
+@settings(deadline=None)
+def test_sends_of_a_pipeline_use_up_a_quota_in_their_order(
+    resp_broker: RespBroker, ids: list[tuple[str, ...]], merge: str, pending: int
+) -> None:
+    """A repeat of an id is answered like the first send of it, and never goes before it."""
+    client, outcomes = resp_broker.connect(), []
+    for pipelined in (True, False):
+        topic = f"q{next(_NUMBERS)}"
+        created = resp_broker.call("PUT", f"/v1/topics/{topic}", {"quota": {"pending": pending}})
+        assert created.status == 201
+        words = [
+            ("DL.SEND", topic, 0, str(number), "MERGE", merge, *own)
+            for number, own in enumerate(ids)
+        ]
+        replies = client.pipeline(*words) if pipelined else [client.call(*each) for each in words]
+        outcomes.append(list(map(told, [replies, sorted(received(client, topic))])))
+    client.close()
+    assert outcomes[0] == outcomes[1]
+
+
 def test_what_changes_answer_and_looks_show(client: RespClient, topic: str) -> None:
     client.call("DL.SEND", topic, 0, "x")
     ((_, receipt, *_),) = received(client, topic)
@@ -270,6 +419,21 @@ def test_who_waits_is_woken_by_a_send_of_another(resp_broker: RespBroker, topic:
     assert waiting.reply() == b"PONG"
     waiting.close()
     sender.close()
+
+
+def test_a_client_that_leaves_is_noticed_behind_what_is_not_read(
+    resp_broker: RespBroker, client: RespClient, topic: str
+) -> None:
+    """It has sent so much behind its poll that its connection is not read."""
+    with socket.create_connection(("127.0.0.1", resp_broker.resp_port), 10) as leaves:
+        leaves.sendall(f"DL.RECEIVE {topic} 1 WAIT 60000\r\n".encode())
+        resp_broker.await_waiting(1)
+        leaves.sendall(f"PING {'x' * 100}\r\n".encode() * 3_000)
+        time.sleep(0.2)
+        leaves.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+    resp_broker.await_waiting(0)
+    client.call("DL.SEND", topic, 0, "x")
+    assert len(client.call("DL.RECEIVE", topic, 1, "WAIT", 5_000)) == 1
 
 
 def test_a_large_batch_goes_in_whole(client: RespClient, topic: str) -> None:

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from delaylog.broker.resp.parsing import CommandParser
+from delaylog.broker.resp.parser import CommandParser
 from tests.broker.resp.reading import LineByLine, full, read, written
 from tests.broker.resp.request_table import LONG, MANY, PING, REQUESTS, Case, Commands
 from tests.effort import tries

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delaylog.broker.resp.parsing.pipelines import PIPELINE_BYTES, cut_usual
+from delaylog.broker.resp.parser import PIPELINE_BYTES, cut_usual
 from tests.broker.resp.reading import LineByLine, written
 
 VALUES = st.one_of(st.binary(max_size=12), st.sampled_from([b"", b"\r\n", b"$1\r\na", b"x" * 1025]))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from delaylog.broker.resp.reply_bound import (
+from delaylog.broker.resp.unread_replies import (
     LOOK_SECONDS,
     PATIENCE_SECONDS,
     SHARE,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from delaylog.broker.resp.reply_writer import BUFFER_BYTES, PAUSED_BYTES, PIECE_BYTES, ReplyWriter
+from delaylog.broker.resp.unread_replies import BUFFER_BYTES, PAUSED_BYTES, PIECE_BYTES, ReplyWriter
 
 
 class ToyTransport:

@@ -11,7 +11,7 @@ import tracemalloc
 
 import pytest
 
-from delaylog.broker.resp.parsing import CommandParser, RequestLimits
+from delaylog.broker.resp.parser import CommandParser, RequestLimits
 from tests.broker.resp.reading import full, read, written
 from tests.broker.resp.request_table import MANY, MANY_READ, PING
 from tests.redis_reference import reference

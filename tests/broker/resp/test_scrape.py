@@ -10,7 +10,7 @@ import hiredis
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
-from delaylog.broker.host.metrics.table import METRICS
+from delaylog.broker.host.watch.metrics_table import METRICS
 from tests.broker.resp.conftest import RespBroker
 
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"
@@ -116,3 +116,35 @@ def test_values_move_with_what_happens(resp_broker: RespBroker) -> None:
     resp_broker.post("/v1/topics/aging/messages", {"body": "x"})
     time.sleep(0.05)
     assert value("delaylog_oldest_due_age_seconds", topic="aging", group="default") > 0.01
+
+
+def test_clients_in_every_blocking_command_are_counted(resp_broker: RespBroker) -> None:
+    """By the metric, INFO and the flags of CLIENT LIST, until they are answered."""
+    client, waiting = resp_broker.connect(), [resp_broker.connect() for _ in range(4)]
+    client.call("DL.SEND", "waited", 0, "first")
+    ((_, receipt, *_),) = client.call("DL.RECEIVE", "waited", 1)
+    gauge = "delaylog_resp_blocked_clients"
+    waiting[0].send("BLPOP", "list", 20)
+    waiting[1].send("DL.RECEIVE", "waited", 1, "WAIT", 20_000)
+    waiting[2].send("DL.ACKRECEIVE", "waited", 1, "WAIT", 20_000, "RECEIPTS", receipt)
+    # This one waits in a task, for its send.
+    waiting[3].sock.sendall(
+        hiredis.pack_command(("DL.SEND", "other", 3_600_000, "x"))
+        + hiredis.pack_command(("DL.RECEIVE", "waited", 1, "WAIT", "20000"))
+    )
+    waiting[3].reply()
+    resp_broker.await_metric(gauge, 4)
+    assert b"blocked_clients:4\r\n" in client.call("INFO", "clients")
+    listed = re.findall(rb" flags=b .* cmd=(\S+)", client.call("CLIENT", "LIST"))
+    assert sorted(listed) == [b"blpop", b"dl.ackreceive", b"dl.receive", b"dl.receive"]
+    client.call("RPUSH", "list", "x")
+    for _ in range(3):
+        client.call("DL.SEND", "waited", 0, "x")
+    for each in waiting:
+        each.reply()
+    resp_broker.await_metric(gauge, 0)
+    assert b"flags=b" not in client.call("CLIENT", "LIST")
+    waiting[0].send("DL.RECEIVE", "waited", 1, "WAIT", 20_000)
+    resp_broker.await_metric(gauge, 1)
+    waiting[0].close()
+    resp_broker.await_metric(gauge, 0)

@@ -16,14 +16,14 @@ from typing import Any, TypeAlias, cast
 import pytest
 
 from delaylog.broker.calls.serving_node import ServingNode
-from delaylog.broker.engine.engine import Engine
-from delaylog.broker.engine.setup import Setup
+from delaylog.broker.engine.engine import Engine, Setup
 from delaylog.broker.host.clock import BrokerClock
 from delaylog.broker.host.machine import REAL
-from delaylog.broker.keyspace.server_state import ServerState
+from delaylog.broker.keyspace.running.shared_state import ServerState
 from delaylog.broker.resp.connection import Connection
 from delaylog.broker.resp.face import RespFace
 from delaylog.storage.files.os_file_system import OsFileSystem
+from delaylog.storage.layout import FrameKind
 from delaylog.storage.log.physical_log import PhysicalLog
 from tests.waiting import until
 
@@ -127,6 +127,32 @@ async def test_what_comes_during_a_sync_is_one_turn(tmp_path: Path, after_write:
         assert len({transport.told for _, transport in clients}) == 4
         assert log.durable_position == log.end_position or after_write
         assert engine.state.topics["default", "t"].sent == 4
+
+
+async def test_clients_of_a_turn_share_frames_and_each_keeps_its_order(tmp_path: Path) -> None:
+    """Sends of two kinds, in another order by every other client."""
+
+    def send(own: bytes, merge: bytes, body: bytes) -> bytes:
+        return words(b"DL.SEND", b"t", b"3600000", body, b"ID", own, b"MERGE", merge)
+
+    async with serving(tmp_path, 10) as (engine, clients):
+        append, kinds = engine.state.append, []
+
+        def noted(kind: FrameKind, *rest: Any) -> tuple[int, int]:
+            kinds.append(kind)
+            return append(kind, *rest)
+
+        engine.state.append = noted  # type: ignore[method-assign]
+        for number, (connection, _) in enumerate(clients):
+            merges = (b"keep", b"reject") if number % 2 else (b"reject", b"keep")
+            sends = [send(b"id-%d" % number, merge, merge) for merge in merges]
+            connection.data_received(b"".join([*sends, SEND, SEND]))
+        await until(lambda: all(transport.told for _, transport in clients))
+        for number, (_, transport) in enumerate(clients):
+            first, second = b"$4\r\nid-%d\r\n" % number, b"-CONFLICT"
+            assert transport.told.startswith(first + (second if number % 2 else first))
+        # In turn: reject, keep, plain, reject, plain.
+        assert kinds.count(FrameKind.SEND) == 5
 
 
 @pytest.mark.parametrize("broken", ["take", "write"])

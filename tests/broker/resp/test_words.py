@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delaylog.broker.resp.native.words import plain_numbers
+from delaylog.broker.resp.native_words import plain_numbers
 
 
 @given(st.lists(st.integers(0, 10**18 - 1) | st.integers(0, 99), min_size=1, max_size=20))

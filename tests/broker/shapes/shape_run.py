@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from random import Random
 from typing import Any, TypeVar
@@ -132,7 +133,7 @@ class ShapeRun:
     @asynccontextmanager
     async def _life(self) -> AsyncIterator[tuple[AsyncPlainClient, RecordedCalls]]:
         broker = limited_broker(self.data, self._size.constants)
-        async with broker, AsyncPlainClient(broker.url, failover_s=0) as client:
+        async with broker, AsyncPlainClient(broker.url, failover=timedelta(0)) as client:
             assert broker.process_id is not None
             watching = asyncio.create_task(self._watch.run(broker.process_id))
             try:

@@ -14,6 +14,7 @@ SOURCE = str(Path(delaylog.__file__).parents[1])
 
 _SCRIPT = """
 import os, resource, sys
+from datetime import timedelta
 sys.path.insert(0, sys.argv[1])
 resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
 import delaylog
@@ -29,7 +30,7 @@ got = []
 with delaylog.open(folder, clock=clock) as broker:
     for first in range(0, len(hours), 5_000):
         part = hours[first : first + 5_000]
-        broker.send_many("t", [NewMessage(str(h), delay_ms=h * HOUR_MS) for h in part])
+        broker.send_many("t", [NewMessage(str(h), delay=timedelta(hours=h)) for h in part])
 for year in range(1, YEARS + 1):
     with delaylog.open(folder, clock=clock) as broker:
         clock.set(start_ms + year * YEAR_HOURS * HOUR_MS)

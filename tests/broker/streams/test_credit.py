@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from delaylog.broker.calls.problems import Problem
-from delaylog.broker.streams.credit import Credit
+from delaylog.broker.calls.answers import Problem
+from delaylog.broker.streams.flow import Credit
 from delaylog.contract.calls.streams import CREDIT_BYTES_MAX
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import orjson
 import pytest
 
-from delaylog.broker.calls.problems import Problem, problem_of
+from delaylog.broker.calls.answers import Problem, problem_of
 from delaylog.broker.calls.turn.writes import Settling
 from delaylog.broker.engine.limits import Limits
 from delaylog.broker.streams.frames import Grant, Settle, Stop, decode, end_event, frame

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from delaylog.broker.engine.limits import Limits
-from delaylog.broker.streams.credit import Credit
+from delaylog.broker.streams.flow import Credit
 from delaylog.broker.streams.session import FRAME_COST_BYTES, SHARE_BYTES, Session
 
 COUNT = 1_000

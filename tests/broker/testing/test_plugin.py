@@ -40,6 +40,8 @@ def run(pytester: pytest.Pytester):
 def test_a_live_broker_survives_what_a_test_does_to_it(run) -> None:
     run(
         """
+        from datetime import timedelta
+
         def test_it(delaylog_broker):
             with delaylog_broker.client() as client:
                 client.send_columns("t", [b"x"], delay_ms=0)
@@ -48,7 +50,7 @@ def test_a_live_broker_survives_what_a_test_does_to_it(run) -> None:
                 assert not delaylog_broker.running
                 delaylog_broker.start()
                 assert delaylog_broker.url == url
-                (message,) = client.receive("t", wait_ms=5_000)
+                (message,) = client.receive("t", wait=timedelta(seconds=5))
                 assert client.ack(message) == ["done"]
                 delaylog_broker.restart()
                 assert client.stats("t").counts.acked == 1
@@ -98,8 +100,10 @@ def test_the_marker_makes_brokers_another_way(run) -> None:
 def test_an_embedded_broker_moves_thirty_days(run) -> None:
     run(
         """
+        from datetime import timedelta
+
         def test_it(delaylog_embedded):
-            delaylog_embedded.send("reminders", "pay", delay_ms=30 * 86_400_000)
+            delaylog_embedded.send("reminders", "pay", delay=timedelta(days=30))
             delaylog_embedded.clock.advance(days=30, ms=-1)
             assert delaylog_embedded.receive("reminders") == []
             delaylog_embedded.clock.advance(ms=1)
@@ -115,14 +119,14 @@ def test_an_embedded_broker_of_an_event_loop(run) -> None:
         """
         import asyncio
         import pytest
-        from datetime import datetime, UTC
+        from datetime import datetime, timedelta, UTC
 
         @pytest.mark.delaylog(start=datetime(2031, 1, 1, tzinfo=UTC), namespace="n")
         def test_it(delaylog_embedded_async):
             async def scene():
                 async with delaylog_embedded_async as broker:
                     assert broker.clock.now.year == 2031
-                    await broker.timer("cart").set(delay_ms=60_000)
+                    await broker.timer("cart").set(timedelta(minutes=1))
                     assert await broker.receive("timers") == []
                     await broker.advance(minutes=1)
                     assert len(await broker.receive("timers")) == 1

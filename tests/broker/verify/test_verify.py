@@ -137,6 +137,38 @@ def test_missing_files_and_strange_ones(left: Path) -> None:
     assert [finding.path for finding in report.notes] == ["notes.txt"]
 
 
+def test_a_file_that_a_power_cut_has_not_kept_is_a_note(open_host: Callable[..., Any]) -> None:
+    """Without a checkpoint nothing of an hour was promised: a start replays it from the log."""
+    host = open_host()
+    busy(host)
+    host.flush()
+    host.sync()
+    hour = min(path.parent for path in host.folder.rglob("delay.index"))
+    (hour / "delay.log").unlink()
+    report = verify(host.folder)
+    assert report.damage == []
+    assert f"hours/{hour.name}/delay.log" in {note.path for note in report.notes}
+
+
+def test_an_old_checkpoint_that_a_power_cut_brought_back_is_a_note(
+    open_host: Callable[..., Any],
+) -> None:
+    """The removal of its log was kept, and its own was not."""
+    host = open_host()
+    first = host.folder / "checkpoint-1"
+    for number in range(4):
+        host.send(3)
+        host.engine.state.log.roll()
+        host.checkpoint()
+        if number == 0:
+            raw = first.read_bytes()
+    assert not first.exists()
+    first.write_bytes(raw)
+    report = verify(host.folder)
+    assert report.damage == []
+    assert [note.path for note in report.notes] == ["checkpoint-1"]
+
+
 def test_a_torn_tail_is_a_note(left: Path) -> None:
     log = max((left / "log").iterdir())
     with log.open("ab") as file:

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.broker.conftest import Broker, Secured
 from tests.waiting import await_that
 
@@ -61,6 +63,42 @@ def test_refusals(secured: Secured) -> None:
     assert secured.call("GET", "/v1/nothing", None, None).status == 401
     (line,) = secured.broker.await_audit_lines("/v1/nothing", 1)
     assert (line["principal"], line["outcome"]) == (None, "unauthorized")
+
+
+def test_strangers_make_no_series_of_metrics(secured: Secured) -> None:
+    """Whatever paths they ask for, by either way."""
+
+    def series() -> set[str]:
+        page = secured.call("GET", "/metrics").body.decode()
+        return {line.split(" ")[0] for line in page.splitlines() if "request_seconds" in line}
+
+    secured.call("POST", "/v1/topics/t/messages", {"body": "x", "delay_ms": 3_600_000})
+    for path in ("/none", "/v1/topics/t/messages"):
+        assert secured.call("POST", path, {}, None).status == 401
+    before = series()
+    for number in range(50):
+        for path in (f"/x{number}", f"/v1/topics/t{number}/messages", f"/camellia/{number}"):
+            for headers in ({}, {"X-Request-Id": "mine"}):
+                assert secured.call("POST", path, {}, "dlt_x", headers).status == 401
+    new = {line for line in series() - before if "camellia" not in line}
+    assert not new
+    assert "/camellia" not in "".join(series())
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_a_stranger_is_audited_alike_by_all_ways(
+    secured_broker: Callable[..., Secured], known: bool
+) -> None:
+    """Lines of strangers are merged, so each way has a broker."""
+    found = []
+    for headers in ({}, {"X-Request-Id": "mine"}):
+        secured = secured_broker()
+        for _ in range(2 if known else 0):
+            secured.call("POST", "/v1/topics/t/messages", {"body": "x"}, headers=headers)
+        assert secured.call("POST", "/v1/topics/t/messages", {}, None, headers).status == 401
+        (line,) = secured.broker.await_audit_lines("send", 1)
+        found.append([line[name] for name in ("right", "namespace", "topic", "outcome")])
+    assert found == [["send", "default", "t", "unauthorized"]] * 2
 
 
 def test_what_a_call_changes(secured: Secured) -> None:

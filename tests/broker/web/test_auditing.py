@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from delaylog.broker.calls.answer import Answer
+from delaylog.broker.calls.answers import Answer
 from delaylog.broker.calls.context import BufferedContext
 from delaylog.broker.engine.errors import NotLeadingError
-from delaylog.broker.host.audit.audit_log import AuditLog
-from delaylog.broker.host.audit.lines import AuditLine, AuditSettings
 from delaylog.broker.host.machine import REAL
-from delaylog.broker.web.auditing import CallAudit
+from delaylog.broker.host.watch.audit_files import AuditLine, AuditSettings
+from delaylog.broker.host.watch.audit_log import AuditLog
+from delaylog.broker.web.outcomes import CallAudit
 from delaylog.contract.calls.table import BY_NAME
 from tests.storage.fake_disk import FakeDisk
 

@@ -12,9 +12,9 @@ import orjson
 import pytest
 
 from delaylog.broker.calls import context
+from delaylog.broker.calls.answers import Problem
 from delaylog.broker.calls.context import BULK, JSON, MSGPACK
 from delaylog.broker.calls.forms import bulk_bodies
-from delaylog.broker.calls.problems import Problem
 from delaylog.broker.engine.limits import Limits
 from delaylog.broker.web.http_context import HttpContext
 from tests.waiting import await_that

@@ -338,3 +338,13 @@ def test_metrics(broker: Any, topic: str) -> None:
     broker.post(f"/v1/topics/{topic}/claims/c1/ack")
     text = broker.call("GET", "/metrics").body.decode()
     assert 'delaylog_claims_ended_total{state="acked"}' in text
+
+
+def test_a_refused_claim_makes_no_topic(broker: Any, topic: str, assert_problem: Any) -> None:
+    assert broker.call("PUT", "/v1/hold", {"note": "drill"}).status == 200
+    try:
+        asked = broker.call("POST", f"/v1/topics/{topic}/claims/c", {})
+        assert_problem(asked, 503, "held")
+        assert broker.call("GET", f"/v1/topics/{topic}").status == 404
+    finally:
+        assert broker.call("DELETE", "/v1/hold").status == 200

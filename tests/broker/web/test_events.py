@@ -15,9 +15,9 @@ from tests.broker.web.streams import ACCEPT, listening, path_of
 QUICK_BEATS = """
 import sys
 from delaylog.broker.streams import events
-from delaylog.broker.web import answering
+from delaylog.broker.web import responses
 events.HEARTBEAT_SECONDS = 0.2
-answering.UNHEARD_SECONDS = 2.0
+responses.UNHEARD_SECONDS = 2.0
 from delaylog.broker.cli.main import main
 sys.exit(main())
 """

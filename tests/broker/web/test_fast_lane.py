@@ -117,6 +117,18 @@ ODD = {
         + b"\r\n0\r\n\r\n"
     ),
     "a page": lambda _: request("/healthz", b"", method="GET"),
+    "a trailer": lambda path: (
+        f"POST {path} HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
+        f"{len(LATER):x};name=value\r\n".encode()
+        + LATER
+        + b"\r\n0\r\nTrailer: x\r\n\r\n"
+    ),
+    "an upgrade": lambda path: request(path, more="Connection: Upgrade\r\nUpgrade: websocket\r\n"),
+    "an unknown upgrade": lambda path: request(path, more="Connection: Upgrade\r\nUpgrade: x\r\n"),
+    "h2c, and more": lambda path: request(
+        path, more="Connection: Upgrade\r\nUpgrade: h2c\r\nX-Request-Id: a\r\n"
+    ),
+    "blank lines before it": lambda path: b"\r\n\r\n" + request(path),
     "an encoding": lambda path: request(path, more="Content-Encoding: gzip\r\n"),
     "nothing there": lambda _: request("/v1/nothing"),
     "an id": lambda path: request(path + "/none", b"", method="GET"),
@@ -138,12 +150,53 @@ def test_what_is_odd_goes_to_aiohttp_and_the_next_one_does_not(
         assert answers(sock, 1)[0][0] == ODD_STATUS.get(name, 200)
         if name in CLOSED:
             return
-        # Who asks before aiohttp has turned round is aiohttp's once more.
-        time.sleep(0.1)
         sock.sendall(request(path))
         assert answers(sock, 1)[0][0] == 200
-    # What ends where is not known of chunks without reading them: aiohttp keeps that connection.
-    assert fast(served) == before + (1 if name == "chunks" else 2)
+        sock.sendall(ODD[name](path) + request(path) + ODD[name](path) * 2 + request(path))
+        assert [status for status, _ in answers(sock, 5)][1::3] == [200, 200]
+    assert fast(served) == before + 4
+
+
+AFTER = {"garbage": b"garbage\r\n\r\n", "a blank line": b"\r\n", "a request": request("/v1/x")}
+GENERAL = {
+    "an id": ("X-Request-Id: a\r\n", False),
+    "the end": ("Connection: close\r\n", True),
+    "an upgrade": ("Connection: Upgrade\r\nUpgrade: h2c\r\nX-Request-Id: a\r\n", False),
+}
+"""Headers of requests that aiohttp gets, and whether the connection ends with them."""
+
+
+@pytest.mark.parametrize("after", AFTER)
+@pytest.mark.parametrize("general", GENERAL)
+def test_a_request_is_carried_out_whatever_follows_it(
+    served: Any, topic: str, general: str, after: str
+) -> None:
+    more, ends = GENERAL[general]
+    path = f"/v1/topics/{topic}/messages"
+    with served.connect() as sock:
+        sock.sendall(request(path, more=more) * (1 if ends else 3) + AFTER[after])
+        if ends:
+            assert answers(sock, 1)[0][0] == 200
+            assert sock.recv(1) == b""
+            return
+        assert [status for status, _ in answers(sock, 3)] == [200] * 3
+        if after == "a blank line":
+            sock.sendall(request(path))
+        status = {"garbage": 400, "a blank line": 200, "a request": 404}[after]
+        assert answers(sock, 1)[0][0] == status
+
+
+def test_a_body_that_comes_late_is_waited_for(served: Any, topic: str) -> None:
+    """After a second aiohttp waits for it, and the connection is as good as before."""
+    wire = request(f"/v1/topics/{topic}/messages")
+    before = fast(served)
+    with served.connect() as sock:
+        for cut in (10, len(wire) - 5):
+            sock.sendall(wire[:cut])
+            time.sleep(1.2)
+            sock.sendall(wire[cut:] + wire)
+            assert [status for status, _ in answers(sock, 2)] == [200, 200]
+    assert fast(served) == before + 2
 
 
 @settings(
@@ -189,15 +242,16 @@ def test_pipelined_requests_are_answered_in_their_order(
             assert body.startswith(begins[kind])
 
 
-def test_a_body_that_comes_late_is_waited_for(served: Any, topic: str) -> None:
-    """After a second aiohttp waits for it, and the connection is as good as before."""
-    wire = request(f"/v1/topics/{topic}/messages")
+def test_a_long_head_in_pieces_ends_no_short_way(served: Any, topic: str) -> None:
+    path = f"/v1/topics/{topic}/messages"
+    wire = request(path, more=f"X: {'x' * 16_000}\r\nY: {'y' * 9_000}\r\n")
+    before = fast(served)
     with served.connect() as sock:
-        for cut in (10, len(wire) - 5):
-            sock.sendall(wire[:cut])
-            time.sleep(1.2)
-            sock.sendall(wire[cut:])
-            assert answers(sock, 1)[0][0] == 200
+        for piece in (wire[:20_000], wire[20_000:24_000], wire[24_000:] + request(path)):
+            sock.sendall(piece)
+            time.sleep(0.1)
+        assert [status for status, _ in answers(sock, 2)] == [200, 200]
+    assert fast(served) == before + 1
 
 
 def test_what_stands_behind_a_long_poll_is_answered_after_it(served: Any, topic: str) -> None:

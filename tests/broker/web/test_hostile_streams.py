@@ -41,13 +41,14 @@ def broker(sound_broker: Any) -> Any:
 class Raw:
     """A WebSocket of bytes."""
 
-    def __init__(self, broker: Any, topic: str, **query: Any) -> None:
+    def __init__(self, broker: Any, topic: str, behind: bytes = b"", **query: Any) -> None:
         self.sock = broker.connect()
         key = base64.b64encode(os.urandom(16)).decode()
         self.sock.sendall(
             f"GET {path_of(topic, **query)} HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\n"
             f"Connection: Upgrade\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {key}\r\n"
             "Sec-WebSocket-Extensions: permessage-deflate\r\n\r\n".encode()
+            + behind
         )
         self.data = b""
         while b"\r\n\r\n" not in self.data:
@@ -224,6 +225,14 @@ def test_whole_frames_may_have_more_together(broker: Any, topic: str) -> None:
         raw.send(PING, b"still here")
         while raw.next() != (PONG, b"still here"):
             pass
+
+
+def test_frames_behind_the_handshake_are_read(broker: Any, topic: str) -> None:
+    with Raw(broker, topic, frame(PING, b"here?") + frame(TEXT, b'{"ack"')[:5]) as raw:
+        raw.sock.sendall(frame(TEXT, b'{"ack"')[5:])
+        while raw.next() != (PONG, b"here?"):
+            pass
+        assert raw.close_code() == 4400
 
 
 def test_an_unmasked_frame_does_no_harm(broker: Any, topic: str) -> None:

@@ -14,9 +14,9 @@ from urllib.parse import urlencode
 import orjson
 import pytest
 
-from delaylog.broker.calls.answer import Answer
+from delaylog.broker.calls.answers import Answer
 from delaylog.broker.calls.context import JSON
-from delaylog.broker.host.open_streams import OpenStreams, StopsError
+from delaylog.broker.host.waiters import OpenStreams, StopsError
 from delaylog.broker.streams.live import READS_MAX, Live
 from tests.broker.conftest import Secured
 from tests.broker.web.streams import Events, listening
@@ -24,9 +24,9 @@ from tests.broker.web.streams import Events, listening
 QUICK = """
 import sys
 from delaylog.broker.streams import live
-from delaylog.broker.web import answering
+from delaylog.broker.web import responses
 live.EVERY_SECONDS = 0.1
-answering.UNHEARD_SECONDS = 2.0
+responses.UNHEARD_SECONDS = 2.0
 from delaylog.broker.cli.main import main
 sys.exit(main())
 """

@@ -18,10 +18,9 @@ import pytest
 from joserfc import jwt
 from joserfc.jwk import ECKey, KeySet, RSAKey
 
-from delaylog.broker.host.config import load_config
+from delaylog.broker.host.config import load_config, parse_oidc
 from delaylog.broker.host.machine import REAL
-from delaylog.broker.host.settings.oidc_config import parse_oidc
-from delaylog.broker.host.settings.options import ConfigError
+from delaylog.broker.host.settings import ConfigError
 from delaylog.broker.web import oidc
 from tests import http_server
 from tests.broker.conftest import Broker

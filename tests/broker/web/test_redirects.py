@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from delaylog.broker.engine.errors import NotLeadingError
-from delaylog.broker.web.redirects import elsewhere, reads_locally
+from delaylog.broker.web.app import elsewhere, reads_locally
 from delaylog.contract.calls.table import ALL
-from delaylog.contract.errors import MemberError
+from delaylog.contract.members import MemberError
 
 URL = "http://10.0.0.2:8711"
 SESSIONS = ("getSession", "openSession", "closeSession", "makeTicket")

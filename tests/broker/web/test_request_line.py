@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from delaylog.broker.web.request_line import (
+from delaylog.broker.web.request_heads import (
     FIELD_BYTES_MAX,
     FIELDS_MAX,
     METHODS,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -29,7 +30,7 @@ def test_errors_of_a_client_without_the_right(secured: Secured, topic: str) -> N
             client.send(topic, "x")
         sending = client.send_soon(topic, "x")
         with pytest.raises(Forbidden, match="send"):
-            sending.result(10)
+            sending.result(timedelta(seconds=10))
         with pytest.raises(SendFailed) as caught:
             client.send_many(topic, ["x", "y"])
     assert {type(each) for each in caught.value.outcomes} == {Forbidden}

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from delaylog.broker.calls.access.sessions import SESSIONS_EACH_MAX
+from delaylog.broker.calls.access.sessions import SESSION_MS, SESSIONS_EACH_MAX
 from tests.broker.answer import Answer
 from tests.broker.conftest import Broker, Secured
 
@@ -82,6 +82,17 @@ def test_who_is_logged_in(secured: Secured, browser: Browser) -> None:
         "admin,bodies,change,read,receive,send:default/mine",
     ]
     assert secured.call("GET", "/v1/session").json["csrf"] is None
+
+
+def test_the_time_at_which_a_session_ends(secured: Secured) -> None:
+    """Its token does not expire; a call with the token itself says so."""
+    token = secured.token("send")
+    browser = Browser(secured, token)
+    now_ms = secured.call("GET", "/v1/clock").json["now_ms"]
+    expires_at_ms = browser.call("GET", "/v1/session").json["expires_at_ms"]
+    assert 0 <= now_ms + SESSION_MS - expires_at_ms < 60_000
+    by_token = {"Authorization": f"Bearer {token}"}
+    assert browser.call("GET", "/v1/session", None, **by_token).json["expires_at_ms"] is None
 
 
 def test_another_page_cannot_use_it(browser: Browser) -> None:

@@ -10,7 +10,7 @@ import aiohttp
 import msgpack
 import pytest
 
-from delaylog.client.wire.bulk_answers import decode_received
+from delaylog.client.wire.bulk import decode_received
 from tests.broker.conftest import Secured
 from tests.broker.web.streams import path_of, streaming
 

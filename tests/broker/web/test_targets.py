@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from standardwebhooks import Webhook
 
-from delaylog.broker.rules.push.signing import make_secret
+from delaylog.broker.rules.push_signatures import make_secret
 from tests.broker.push.sink import Sink, started_sink
 from tests.waiting import await_that
 

@@ -58,6 +58,20 @@ def test_a_rotation_keeps_the_lifetime(secured: Secured) -> None:
     assert works(secured, endless)
 
 
+@pytest.mark.parametrize("member", ["grace_ms", "expires_at_ms"])
+def test_a_finish_takes_nothing_of_a_new_token(secured: Secured, member: str) -> None:
+    """It makes none; ignoring the member would let its caller believe in it."""
+    secured.principal(f"finished-{member}", "send")
+    path = f"/v1/principals/finished-{member}/rotate"
+    assert secured.call("POST", path, {}).status == 200
+    now_ms = secured.call("GET", "/v1/clock").json["now_ms"]
+    refused = secured.call(
+        "POST", path, {"finish": True, member: now_ms + 90_000 if member == "expires_at_ms" else 0}
+    )
+    assert (refused.status, refused.json["field"]) == (400, member)
+    assert len(secured.call("GET", f"/v1/principals/finished-{member}").json["tokens"]) == 2
+
+
 def test_a_token_expires(secured: Secured) -> None:
     now_ms = secured.call("GET", "/v1/clock").json["now_ms"]
     answer = secured.call(
@@ -172,8 +186,9 @@ def test_limits_of_a_principal(secured: Secured) -> None:
     token = secured.token("send:limited", messages_per_s=3)
     path = "/v1/topics/limited/messages"
     many = secured.call("POST", path, [{"body": "x"}] * 4, token)
-    assert many.status == 429
-    assert "at most 3 messages a second" in many.json["detail"]
+    assert (many.status, many.json["code"]) == (413, "too_large"), "no repeat helps"
+    assert "Retry-After" not in many.headers
+    assert "the principal's limit of 3 a second: send fewer at once" in many.json["detail"]
     assert secured.call("POST", path, [{"body": "x"}] * 3, token).status == 200
     refused = secured.call("POST", path, {"body": "x"}, token)
     assert refused.status == 429

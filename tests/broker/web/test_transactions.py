@@ -298,8 +298,9 @@ def test_a_body_may_have_rows_of_many_topics(
     assert refused.json["item"] == 5
     assert_problem(staged(many_topics([*names[:6], "a b"], rows)), 400, "bad_request", "topic")
     assert_problem(staged(columns([b"a"]), kind=BULK), 400, "bad_request", "topic")
-    assert broker.call("GET", f"/v1/transactions/{topic}").json["parts"] == 0
     body = many_topics(names, rows)
+    assert_problem(staged(body, 2**32 - 3), 400, "bad_request", "number")
+    assert broker.call("GET", f"/v1/transactions/{topic}").json["parts"] == 0
     assert staged(body).json == {"rows": 7, "result": "staged"}
     assert staged(body).json == {"rows": 7, "result": "already"}
     # The body took the numbers 0 to 3.

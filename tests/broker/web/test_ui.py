@@ -12,7 +12,7 @@ from typing import Any, Final
 import pytest
 
 from delaylog.broker.engine.late.timeline import CAUSES
-from delaylog.broker.host.watch.recent_lateness import RECENT
+from delaylog.broker.host.watch.lateness import RECENT
 from delaylog.broker.ui.files import KINDS, PAGE, UI, names
 from delaylog.storage.hours.hot_seconds import HOT_ROWS_MIN
 from tests.broker.conftest import Broker

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from multidict import CIMultiDict, CIMultiDictProxy
 
-from delaylog.broker.calls.problems import Problem
-from delaylog.broker.web.request_checks import RequestChecks
+from delaylog.broker.calls.answers import Problem
+from delaylog.broker.web.request_heads import RequestChecks
 
 LATER = {"body": "x", "delay_ms": 3_600_000}
 OFFLINE, STATUS = "/camellia/health/offline", "/camellia/health/status"

@@ -9,7 +9,7 @@ import pytest
 
 from delaylog.client._async.receiver import AsyncReceiver
 from delaylog.client.message import LeasedMessage
-from delaylog.client.shards.receiving import Wanted
+from delaylog.client.shards.receives import Wanted
 from delaylog.client.shards.sharding import ByKey, Topology
 from tests.client.rows import received
 

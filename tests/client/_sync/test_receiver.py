@@ -8,7 +8,7 @@ from typing import Any, cast
 from delaylog.client._sync.receiver import Receiver
 from delaylog.client.errors import AnswerLost
 from delaylog.client.message import LeasedMessage
-from delaylog.client.shards.receiving import Wanted
+from delaylog.client.shards.receives import Wanted
 from delaylog.client.shards.sharding import ByKey, Topology
 from tests.client.rows import received
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import time
+from datetime import timedelta
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -57,7 +58,7 @@ def test_a_trace_goes_on_in_the_handler(
     async def handle(message: LeasedMessage) -> None:
         inside.append(trace.get_current_span().get_span_context().trace_id)
         if message.attempts == 1:
-            raise Retry(delay_ms=0)
+            raise Retry(delay=timedelta(0))
         raise RuntimeError("boom")
 
     tracer = provider.get_tracer("test")
@@ -119,24 +120,24 @@ def test_a_message_without_a_trace_begins_one(
     assert not span.links
 
 
-@pytest.mark.parametrize("parent_if_under_s", [0.0, 0.2, 5.0])
+@pytest.mark.parametrize("seconds", [0.0, 0.2, 5.0])
 def test_a_late_delivery_is_a_trace_that_links_to_its_send(
     live: Live,
     kind: Kind,
     provider: TracerProvider,
     exporter: InMemorySpanExporter,
-    parent_if_under_s: float,
+    seconds: float,
 ) -> None:
     """0.3 s until a worker takes a message that was due at once is short for the last hook only.
     The link stays the same at a retry.
     """
-    hooks = OpenTelemetryHooks(provider, parent_if_under_s=parent_if_under_s)
+    hooks = OpenTelemetryHooks(provider, parent_if_under=timedelta(seconds=seconds))
     works = Works(kind, live, hooks=[hooks])
 
     @works.consumer()
     async def handle(message: LeasedMessage) -> None:
         if message.attempts == 1:
-            raise Retry(delay_ms=0)
+            raise Retry(delay=timedelta(0))
 
     with provider.get_tracer("test").start_as_current_span("order"):
         works.in_threads.send("t", "x")
@@ -149,7 +150,7 @@ def test_a_late_delivery_is_a_trace_that_links_to_its_send(
     assert order.context is not None
     for span in deliveries:
         assert span.context is not None
-        if parent_if_under_s == 5.0:
+        if seconds == 5.0:
             assert span.context.trace_id == order.context.trace_id
             assert not span.links
         else:
@@ -237,7 +238,10 @@ def test_a_failed_send_has_a_time_and_an_error() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{taken.getsockname()[1]}"
-        with Client(url, hooks=[hooks], timeout_s=0.3) as client, pytest.raises(NotReached):
+        with (
+            Client(url, hooks=[hooks], timeout=timedelta(seconds=0.3)) as client,
+            pytest.raises(NotReached),
+        ):
             client.send("t", "x")
     for name in ("messaging.client.sent.messages", "messaging.client.operation.duration"):
         ((attributes, point),) = points(reader, name)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 from prometheus_client import CollectorRegistry
 
@@ -19,7 +21,7 @@ def test_sends_and_handlers_are_counted(live: Live, kind: Kind) -> None:
     @works.consumer()
     async def handle(message: LeasedMessage) -> None:
         if message.text == "bad" and message.attempts == 1:
-            raise Retry(delay_ms=0)
+            raise Retry(delay=timedelta(0))
 
     works.in_threads.send_many("t", ["good"] * 9 + ["bad"])
     with works:
@@ -41,7 +43,7 @@ def test_sends_and_handlers_are_counted(live: Live, kind: Kind) -> None:
 def test_failures_and_lost_leases_are_counted() -> None:
     registry = CollectorRegistry()
     hooks = PrometheusHooks(registry)
-    client = Client("http://127.0.0.1:9", timeout_s=1, hooks=[hooks])
+    client = Client("http://127.0.0.1:9", timeout=timedelta(seconds=1), hooks=[hooks])
     with client, pytest.raises(ClientError):
         client.send("t", "x")
     hooks.on_lease_lost(received([1])[0])

@@ -23,7 +23,7 @@ from celery import Celery
 from kombu.exceptions import OperationalError
 
 from delaylog.client import Client, NotFound, TooLate
-from delaylog.client.free_ports import free_port
+from delaylog.client.child_broker import free_port
 from delaylog.client.job_systems import register_kombu_transport
 from delaylog.client.job_systems.celery_control import cancel_task
 from delaylog.client.job_systems.tasks import id_tag

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from itertools import pairwise
 from typing import Any
 
@@ -22,14 +23,14 @@ import pytest
 from dramatiq.errors import ConnectionClosed, QueueNotFound
 
 from delaylog.client import Client, NotReached
-from delaylog.client.free_ports import free_port
+from delaylog.client.child_broker import free_port
 from delaylog.client.job_systems.dramatiq_broker import DelaylogBroker
 from tests.broker.conftest import Broker
 from tests.client.job_systems.conftest import Bench
 from tests.waiting import await_that
 
 QUEUE = "default"
-SHORT_LEASE_MS = 3_000
+SHORT_LEASE = timedelta(seconds=3)
 JOIN_MS = 180_000
 AHEAD_MS = 3_600_000
 MakeApp = Callable[[str], tuple[Any, Bench]]
@@ -218,12 +219,12 @@ def test_a_worker_holds_no_more_than_its_prefetch_count(jobs: Any, client: Clien
 
 
 def test_a_message_that_outlives_its_lease_runs_once(jobs: Any) -> None:
-    jobs.keeper.lease_ms = SHORT_LEASE_MS
+    jobs.keeper.lease = SHORT_LEASE
     ran: list[int] = []
 
     def slow() -> None:
         ran.append(1)
-        time.sleep(2.5 * SHORT_LEASE_MS / 1000)
+        time.sleep(2.5 * SHORT_LEASE.total_seconds())
 
     actor(slow).send()
     with worker(jobs) as running:
@@ -345,7 +346,9 @@ def test_a_message_whose_retry_is_refused_is_a_dead_letter_with_the_reason(
 def test_a_message_runs_again_if_the_broker_is_away_when_its_retry_is_sent(
     broker: Broker, namespace: str
 ) -> None:
-    jobs = DelaylogBroker(broker.url, namespace=namespace, lease_ms=SHORT_LEASE_MS, timeout_s=0.5)
+    jobs = DelaylogBroker(
+        broker.url, namespace=namespace, lease=SHORT_LEASE, timeout=timedelta(seconds=0.5)
+    )
     dramatiq.set_broker(jobs)
     ran: list[int] = []
     away = threading.Event()
@@ -381,7 +384,7 @@ def test_joins_and_flushes(jobs: Any) -> None:
 
 def test_queues_are_declared_without_a_broker() -> None:
     """Actors are declared when their module is imported."""
-    away = DelaylogBroker(f"delaylog://127.0.0.1:{free_port()}", timeout_s=0.1)
+    away = DelaylogBroker(f"delaylog://127.0.0.1:{free_port()}", timeout=timedelta(seconds=0.1))
     dramatiq.set_broker(away)
     run = actor(lambda: None, actor_name="run", queue_name="mails")
     assert (away.get_declared_queues(), away.get_declared_delay_queues()) == ({"mails"}, set())

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
+
 from delaylog.client import ClientError, Forbidden
+from delaylog.client._sync.surface import QueueClient
 from delaylog.client.errors import api_error
 from delaylog.client.job_systems.kombu_intake import Inbox, Intake
 from delaylog.client.job_systems.leases import LeaseKeeper
-from delaylog.client.surface import QueueClient
 
 MESSAGE = SimpleNamespace(receipt="r1", id="1", topic="queue")
 WAIT_S = 20
@@ -79,4 +82,23 @@ def test_a_message_that_was_returned_is_not_delivered() -> None:
     intake.cancel("queue")
     assert intake.deliver(arrival.receipt) is None
     assert client.returned == ["r1"]
+    intake.close()
+
+
+def test_a_queue_whose_thread_cannot_be_started_can_be_consumed_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    real = threading.Thread.start
+
+    def start(_: threading.Thread) -> None:
+        monkeypatch.setattr(threading.Thread, "start", real)
+        raise RuntimeError("can't start new thread")
+
+    sdk, inbox = cast(QueueClient, FakeClient([MESSAGE])), Inbox()
+    intake = Intake(sdk, LeaseKeeper(sdk), inbox)
+    monkeypatch.setattr(threading.Thread, "start", start)
+    with pytest.raises(RuntimeError, match="can't start new thread"):
+        intake.consume("queue")
+    intake.consume("queue")
+    assert inbox.get(WAIT_S).receipt == "r1"
     intake.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -53,7 +54,7 @@ def test_the_worker_waits_only_for_what_the_broker_did_not(eta: str, seen: str |
 
 def test_a_task_is_found_by_its_id_and_name() -> None:
     message = payload({"task": "app.add", "id": "17"}, priority=20, expiration="1500")
-    assert fields_of(message) == {"tags": ["app.add"], "priority": 9, "ttl_ms": 1_500}
+    assert fields_of(message) == {"tags": ["app.add"], "priority": 9, "ttl": timedelta(seconds=1.5)}
     assert task_id_of(message) == "17"
     assert task_id_of(payload({"id": "no task"})) is None
 

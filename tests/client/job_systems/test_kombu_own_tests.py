@@ -18,7 +18,7 @@ from typing import Any
 import kombu
 import pytest
 
-from delaylog.client.free_ports import free_port
+from delaylog.client.child_broker import free_port
 from delaylog.client.job_systems import register_kombu_transport
 
 SOURCES = f"kombu-{kombu.__version__}"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any, cast
 
 import pytest
@@ -14,7 +16,7 @@ from delaylog.client.job_systems import leases
 from delaylog.client.job_systems.leases import LeaseKeeper
 from tests.waiting import await_that
 
-LEASE_MS = 30
+LEASE = timedelta(milliseconds=30)
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,7 @@ class FakeClient:
     def release(self, messages: list[FakeMessage]) -> list[Settled]:
         return self._settled("release", messages)
 
-    def extend(self, messages: list[FakeMessage], *, lease_ms: int) -> list[Settled]:
+    def extend(self, messages: list[FakeMessage], *, lease: timedelta) -> list[Settled]:
         return self._settled("extend", messages)
 
     def _settled(self, verb: str, messages: list[FakeMessage]) -> list[Settled]:
@@ -77,7 +79,7 @@ def client() -> FakeClient:
 
 @pytest.fixture
 def keeper(client: FakeClient) -> Any:
-    keeper = LeaseKeeper(cast(Client, client), LEASE_MS)
+    keeper = LeaseKeeper(cast(Client, client), LEASE)
     yield keeper
     keeper.close()
 
@@ -144,11 +146,12 @@ def used_up(retry_after_s: float) -> ClientError:
 
 def test_a_quota_is_waited_for_and_the_lease_is_kept(client: FakeClient) -> None:
     """A worker of a job system would end by the error, which it does not know."""
-    client.refusals = [used_up(0.2), used_up(0.2)]
-    keeper = LeaseKeeper(cast(Client, client), 1_000)
+    client.refusals = [used_up(0.3)] * 5
+    keeper = LeaseKeeper(cast(Client, client), timedelta(seconds=3))
     keeper.hold([message("a")])
     keeper.ack(message("a"))
-    assert client.count("ack") == 3
+    assert client.refusals == []
+    # Leases are extended three times a lease, so once within what five pauses take.
     assert client.count("extend") >= 1
     assert len(keeper) == 0
     keeper.close()
@@ -170,7 +173,7 @@ def test_the_chore_runs_often_however_long_leases_are(
     """Bindings last a minute, and a lease may last twelve hours."""
     monkeypatch.setattr(leases, "ROUND_S_MAX", 0.01)
     ran: list[int] = []
-    keeper = LeaseKeeper(cast(Client, client), 600_000, chore=lambda: ran.append(1))
+    keeper = LeaseKeeper(cast(Client, client), timedelta(minutes=10), chore=lambda: ran.append(1))
     keeper.start()
     await_that(lambda: len(ran) >= 2)
     keeper.close()
@@ -178,7 +181,40 @@ def test_the_chore_runs_often_however_long_leases_are(
 
 def test_the_chore_runs_with_the_extensions(client: FakeClient) -> None:
     ran: list[int] = []
-    keeper = LeaseKeeper(cast(Client, client), LEASE_MS, chore=lambda: ran.append(1))
+    keeper = LeaseKeeper(cast(Client, client), LEASE, chore=lambda: ran.append(1))
     keeper.start()
     await_that(lambda: len(ran) >= 2)
+    keeper.close()
+
+
+def test_an_unexpected_error_of_the_chore_ends_no_extensions(
+    client: FakeClient, keeper: LeaseKeeper, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A message of another program may raise it; running tasks must keep their leases."""
+
+    def fail() -> None:
+        raise UnicodeEncodeError("utf-8", "\ud800", 0, 1, "surrogates not allowed")
+
+    keeper._chore = fail
+    keeper.hold([message("a")])
+    await_that(lambda: client.calls.count(("extend", ["a"])) >= 3)
+    assert "surrogates not allowed" in caplog.text
+
+
+def test_a_thread_that_cannot_be_started_is_started_with_the_next_message(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    real = threading.Thread.start
+
+    def start(_: threading.Thread) -> None:
+        monkeypatch.setattr(threading.Thread, "start", real)
+        raise RuntimeError("can't start new thread")
+
+    client = FakeClient()
+    keeper = LeaseKeeper(cast(Client, client), LEASE)
+    monkeypatch.setattr(threading.Thread, "start", start)
+    for receipt in ("first", "second"):
+        keeper.hold([cast(Message, FakeMessage(receipt))])
+    assert "leases are not extended for now: can't start new thread" in caplog.text
+    await_that(lambda: ("extend", ["first", "second"]) in client.calls)
     keeper.close()

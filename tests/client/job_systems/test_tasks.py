@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from decimal import Decimal
 
 import pytest
@@ -52,7 +53,7 @@ def test_each_send_of_a_task_id_is_delivered_and_cancelled_by_it(
     with pytest.raises((TooLate, NotFound)):
         cancel_task(client, TOPIC, task_id)
     send_task(client, TOPIC, "a retry of a task under lease", {}, task_id)
-    send_task(client, TOPIC, "another", {"delay_ms": 3_600_000}, task_id)
+    send_task(client, TOPIC, "another", {"delay": timedelta(milliseconds=3_600_000)}, task_id)
     assert cancel_task(client, TOPIC, task_id).result == "done"
     assert client.receive(TOPIC) == []
     assert client.stats(TOPIC).counts.waiting == 0
@@ -86,7 +87,7 @@ def test_a_refused_copy_is_rejected_until_somebody_replays_it(client: Client) ->
     (dead,) = client.dead(TOPIC)
     assert dead.reason == reason
     client.replay(TOPIC, [dead.id])
-    (message,) = client.receive(TOPIC, wait_ms=5_000)
+    (message,) = client.receive(TOPIC, wait=timedelta(seconds=5))
     assert refusal_of(client, message) is None
 
 
@@ -95,16 +96,16 @@ def test_a_refused_copy_waits_for_room(
     broker: Broker, namespace: str, refused: Exception | None
 ) -> None:
     """A quota that refuses the retry of an acked task refuses its copy too."""
-    client = Client(broker.url, namespace=namespace, timeout_s=1)
+    client = Client(broker.url, namespace=namespace, timeout=timedelta(seconds=1))
     client.put_topic(TOPIC, TopicSettings(quota={"pending": 1}))
-    blocker = client.send(TOPIC, "fills the queue", delay_ms=3_600_000)
+    blocker = client.send(TOPIC, "fills the queue", delay=timedelta(hours=1))
     if refused is None:
         with pytest.raises(QuotaExceeded) as caught:
             client.send(TOPIC, "retry")
         refused = caught.value
     send_refused_copy(client, TOPIC, "task", {}, refused)
     client.cancel(TOPIC, blocker.id)
-    (message,) = client.receive(TOPIC, wait_ms=30_000)
+    (message,) = client.receive(TOPIC, wait=timedelta(seconds=30))
     assert message.text == "task"
     assert refusal_of(client, message) == f"its retry was refused: {refused}"
     client.close()

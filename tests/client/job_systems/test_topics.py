@@ -9,7 +9,7 @@ import pytest
 
 from delaylog.client import AnswerLost, NotFound, NotReached
 from delaylog.client.errors import api_error
-from delaylog.client.job_systems.topics import NAME_CHARS_MAX, declare_topic, topic_of
+from delaylog.client.job_systems.tasks import NAME_CHARS_MAX, declare_topic, topic_of
 
 
 @pytest.mark.parametrize("queue", ["celery", "a.B-c_9", "x" * NAME_CHARS_MAX])

@@ -30,6 +30,7 @@ GRACE_S: Final = 0.5
 
 HEAD: Final = """
 import asyncio, os, signal, threading, time
+from datetime import timedelta
 from delaylog import AsyncClient, Client
 URL, MUTE, DEAF = os.environ["APP_URL"], os.environ["APP_MUTE"], os.environ["APP_DEAF"]
 NAMESPACE = os.environ["APP_NAMESPACE"]
@@ -39,7 +40,7 @@ def arrive():
 
 """
 IDLE: Final = """
-@client.consumer("t", grace_s=0.5)
+@client.consumer("t", grace=timedelta(seconds=0.5))
 def handle(message):
     pass
 """
@@ -64,7 +65,7 @@ arrive(); time.sleep(600)
     "no host has the name": f"client = Client('http://nowhere.invalid:1')\n{IDLE}\narrive()",
     "schedules are put at a broker that is away": """
 client = AsyncClient(DEAF)
-@client.task("t", grace_s=0.5).every("0 3 * * *")
+@client.task("t", grace=timedelta(seconds=0.5)).every("0 3 * * *")
 async def tidy():
     pass
 arrive()
@@ -80,14 +81,14 @@ threading.Thread(target=queue, daemon=True).start()
 """,
     "a thread handles for longer than the grace period": """
 client = Client(URL, namespace=NAMESPACE)
-@client.consumer("t", grace_s=0.5)
+@client.consumer("t", grace=timedelta(seconds=0.5))
 def handle(message):
     arrive(); time.sleep(600)
 client.send("t", "x")
 """,
     "a task handles for longer than the grace period": """
 client = AsyncClient(URL, namespace=NAMESPACE)
-@client.consumer("t", grace_s=0.5)
+@client.consumer("t", grace=timedelta(seconds=0.5))
 async def handle(message):
     arrive(); await asyncio.sleep(600)
 Client(URL, namespace=NAMESPACE).send("t", "x")
@@ -96,14 +97,14 @@ Client(URL, namespace=NAMESPACE).send("t", "x")
 STUBBORN: Final = {
     "a handler blocks the event loop": """
 client = AsyncClient(URL, namespace=NAMESPACE)
-@client.consumer("t", grace_s=0.5)
+@client.consumer("t", grace=timedelta(seconds=0.5))
 async def handle(message):
     arrive(); time.sleep(600)
 Client(URL, namespace=NAMESPACE).send("t", "x")
 """,
     "a thread of the application goes on": """
 client = AsyncClient(URL, namespace=NAMESPACE)
-@client.consumer("t", grace_s=0.5)
+@client.consumer("t", grace=timedelta(seconds=0.5))
 async def handle(message):
     pass
 threading.Thread(target=time.sleep, args=(600,)).start()

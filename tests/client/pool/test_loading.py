@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from delaylog.client import Client
-from delaylog.client.pool.child import LoadError, load
+from delaylog.client.workers.pool_process import LoadError, load
 
 MODULE = """
 from delaylog.client import Client

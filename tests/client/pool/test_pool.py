@@ -22,10 +22,9 @@ from typing import Final
 
 import pytest
 
-from delaylog.client.pool import child
-from delaylog.client.pool.child import UNUSABLE
-from delaylog.client.pool.pool import Pool, PoolOptions
-from delaylog.client.pool.slot import AGAIN, STEADY_S, Command, Slot
+from delaylog.client.workers import pool_process
+from delaylog.client.workers.pool import AGAIN, STEADY_S, Command, Pool, PoolOptions, Slot
+from delaylog.client.workers.pool_process import UNUSABLE
 from tests.client.workers.live import Live
 from tests.waiting import await_that as await_within
 
@@ -38,6 +37,7 @@ await_that = partial(await_within, seconds=LIMIT_S)
 
 THREADS: Final = """
 import os, time
+from datetime import timedelta
 from delaylog import Client
 client = Client(os.environ["APP_URL"], namespace=os.environ["APP_NAMESPACE"])
 
@@ -45,7 +45,7 @@ def note(*words):
     with open("book", "a") as book:
         print(os.getpid(), "v1", *words, file=book, flush=True)
 
-@client.consumer("t", concurrency=2, wait_ms=300, lease_ms=2_000)
+@client.consumer("t", concurrency=2, wait=timedelta(seconds=0.3), lease=timedelta(seconds=2))
 def handle(message):
     if message.text == "exit" and message.attempts == 1:
         os._exit(9)
@@ -268,7 +268,9 @@ def test_messages_of_a_killed_process_and_of_a_killed_pool_come_back(place: Plac
 def test_a_blocked_process_ends_with_its_parent_too(place: Place) -> None:
     """Its message comes back after its lease."""
     place.write(
-        THREADS.replace("0.8", "600").replace("lease_ms=2_000", "lease_ms=2_000, grace_s=1")
+        THREADS.replace("0.8", "600").replace(
+            "lease=timedelta(seconds=2)", "lease=timedelta(seconds=2), grace=timedelta(seconds=1)"
+        )
     )
     place.live.send(["slow"])
     with place.pool() as process:
@@ -285,12 +287,12 @@ def test_a_process_outlives_the_suspension_of_its_parent(monkeypatch: pytest.Mon
     signals: list[int] = []
     application = SimpleNamespace(connected=lambda: asked.append(None))
     own = SimpleNamespace(getpid=os.getpid, kill=lambda _, number: signals.append(number))
-    monkeypatch.setattr(child, "os", own)
-    monkeypatch.setattr(child, "TELL_S", 0.001)
+    monkeypatch.setattr(pool_process, "os", own)
+    monkeypatch.setattr(pool_process, "TELL_S", 0.001)
     parent, theirs = socket.socketpair()
     theirs.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)
     with theirs:
-        telling = threading.Thread(target=child._tell, args=(theirs, application))
+        telling = threading.Thread(target=pool_process._tell, args=(theirs, application))
         telling.start()
         await_that(lambda: signals or len(asked) > 1_000)
         assert signals == []
@@ -311,6 +313,26 @@ def test_a_log_promises_no_start_that_does_not_come(caplog: pytest.LogCaptureFix
         "process 2 ended by signal 9: starting another one in 0.5 s",
         "a:b cannot be imported; waiting for a change",
         "process 2 ended by signal 9",
+    ]
+
+
+def test_a_process_that_cannot_be_started_is_tried_again(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The machine has no room for it at the moment; the others must not end because of it."""
+
+    def full(*_: object, **__: object) -> None:
+        raise BlockingIOError("no more processes")
+
+    pool = Pool(PoolOptions(Command("a:b", "info")))
+    monkeypatch.setattr(subprocess, "Popen", full)
+    for now_s in (1.0, 1.1, 2.0):
+        pool._step(now_s)
+    (slot,) = pool._slots
+    assert slot.process is None
+    assert caplog.messages == [
+        "process 1 could not be started: no more processes: another try in 0.5 s",
+        "process 1 could not be started: no more processes: another try in 1.0 s",
     ]
 
 
@@ -348,8 +370,8 @@ def test_the_wait_grows_while_processes_die_soon() -> None:
 
     waits = [died(0.1, 100.0) for _ in range(8)]
     assert waits == sorted(waits)
-    assert waits[-1] == AGAIN.max_ms / 1000
-    assert died(STEADY_S, 100.0) == AGAIN.first_ms / 1000
+    assert waits[-1] == AGAIN.max.total_seconds()
+    assert died(STEADY_S, 100.0) == AGAIN.first.total_seconds()
     assert slot.ended(100.0) is None
 
 

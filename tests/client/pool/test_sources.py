@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from delaylog.client.pool.pool import Sources
+from delaylog.client.workers.pool import Sources
 
 
 def touch(path: Path, ns: int = 1_000_000_000) -> None:

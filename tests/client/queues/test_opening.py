@@ -5,20 +5,21 @@ from __future__ import annotations
 import copy
 import pickle
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from delaylog.client.errors import NotFound
 from delaylog.client.queues import TopicMismatch
-from delaylog.client.queues.opening import open_topic
+from delaylog.client.queues.queue_topics import open_topic
 
 NEEDED = {"merge": "replace", "backoff": {"first_ms": 0}, "slots": 4}
 
 
 def test_a_topic_is_made_once(client: Any) -> None:
     made = open_topic(client, "q", NEEDED, {"lease_ms": 5_000})
-    assert (made.merge, made.slots, made.lease_ms) == ("replace", 4, 5_000)
+    assert (made.merge, made.slots, made.lease) == ("replace", 4, timedelta(seconds=5))
     again = open_topic(client, "q", NEEDED, {"lease_ms": 9_000})
     assert again == made, "what is only for a new topic is left as it is"
 

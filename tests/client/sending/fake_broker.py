@@ -12,9 +12,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from delaylog.client.errors import AnswerLost, NotReached, api_error
-from delaylog.client.wire.bulk_answers import SendAnswer
-from delaylog.client.wire.columns import all_of
-from delaylog.client.wire.exchanging import OnRepeat
+from delaylog.client.wire.bulk import SendAnswer, all_of
+from delaylog.client.wire.exchange import OnRepeat
 from delaylog.storage.messages.batch import MessageBatch, decode_send
 
 Fault = Literal[

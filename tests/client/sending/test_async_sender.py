@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -10,10 +11,10 @@ import pytest
 from delaylog.client.errors import AnswerLost, BadRequest, ClientError, NotReached, SendFailed
 from delaylog.client.models import Sent
 from delaylog.client.sending.async_sender import AsyncSender, AsyncSending
+from delaylog.client.sending.batch import make_row
 from delaylog.client.sending.outbox import Outbox, OutboxFull, SendLimits
-from delaylog.client.sending.row import make_row
-from delaylog.client.wire.bulk_answers import SendAnswer
-from delaylog.client.wire.exchanging import OnRepeat
+from delaylog.client.wire.bulk import SendAnswer
+from delaylog.client.wire.exchange import OnRepeat
 from tests.client.sending.fake_broker import REFUSED, FakeBroker
 
 
@@ -77,12 +78,12 @@ async def test_rows_gather_behind_a_request_of_their_topic_only() -> None:
 
 
 async def test_a_batch_goes_when_it_is_full_or_has_lingered() -> None:
-    stage = Stage(SendLimits(linger_ms=60_000, batch_max=4))
+    stage = Stage(SendLimits(linger=timedelta(minutes=1), batch_max=4))
     await asyncio.gather(*(stage.put(b"%d" % number) for number in range(4)))
     stage.put(b"4")
     await stage.sender.flush()  # Well before its minute is over.
     assert stage.broker.requests == 2
-    stage = Stage(SendLimits(linger_ms=1_500))
+    stage = Stage(SendLimits(linger=timedelta(seconds=1.5)))
     first = stage.put(b"0")
     await asyncio.sleep(0.01)
     assert stage.broker.requests == 0

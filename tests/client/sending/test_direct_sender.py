@@ -8,9 +8,9 @@ import pytest
 
 from delaylog.client.errors import AnswerLate, AnswerLost, BadRequest, NotReachedInTime
 from delaylog.client.models import Sent
+from delaylog.client.sending.batch import make_row
 from delaylog.client.sending.direct_sender import DirectSender
 from delaylog.client.sending.outbox import Outbox, SendLimits
-from delaylog.client.sending.row import make_row
 from tests.client.sending.fake_broker import REFUSED, FakeBroker
 
 

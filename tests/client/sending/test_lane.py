@@ -6,6 +6,8 @@ is certain not to be there is not; messages that arrived stand in the order they
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -22,11 +24,9 @@ from delaylog.client.errors import (
     api_error,
 )
 from delaylog.client.models import Sent
-from delaylog.client.sending.batch import Batch
-from delaylog.client.sending.lane import Lane, Limit
-from delaylog.client.sending.producers import Numbering
-from delaylog.client.sending.row import make_row
-from delaylog.client.wire.bulk_answers import SendAnswer
+from delaylog.client.sending.batch import Batch, make_row
+from delaylog.client.sending.lane import Lane, Limit, Numbering
+from delaylog.client.wire.bulk import SendAnswer
 from tests.client.sending.fake_broker import REFUSED, REFUSED_UNNAMED, FakeBroker, Fault
 from tests.effort import tries
 
@@ -93,10 +93,9 @@ class Carrier:
         return [batch.outcome(row) for batch, row, _ in self.rows]
 
 
+MS = timedelta(milliseconds=1)
 BODIES = st.sampled_from([b"plain"] * 6 + [REFUSED, REFUSED_UNNAMED])
-KINDS = st.sampled_from(
-    [{"delay_ms": 1}, {"deliver_at_ms": 10**12}, {"delay_ms": 1, "merge": "keep"}]
-)
+KINDS = st.sampled_from([{"delay": MS}, {"deliver_at_ms": 10**12}, {"delay": MS, "merge": "keep"}])
 
 
 @settings(max_examples=tries(300), deadline=None)

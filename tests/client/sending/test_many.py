@@ -8,7 +8,7 @@ import pytest
 
 from delaylog.client import IdInUse, NotReached, Sent
 from delaylog.client.errors import SendFailed
-from delaylog.client.sending.many import all_sent
+from delaylog.client.sending.outbox import all_sent
 
 ONE, TWO = Sent("1", 5, "created"), Sent("2", 5, "rejected")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -14,15 +15,15 @@ from delaylog.client.sending.outbox import UNSEEN_BATCHES_MAX, Outbox, SendLimit
 @pytest.mark.parametrize(
     ("limits", "said"),
     [
-        ({"linger_ms": -1}, "linger_ms"),
+        ({"linger": timedelta(-1)}, "linger lies"),
         ({"batch_max": 0}, "batch_max"),
         ({"batch_max": 100_001}, "batch_max"),
         ({"batch_bytes_max": 0}, "batch_bytes_max"),
         ({"pending_max": 9_999}, "pending_max"),
         ({"pending_bytes_max": 1}, "pending_bytes_max"),
-        ({"retry_for_s": -1}, "retry_for_s"),
+        ({"retry_for": timedelta(-1)}, "retry_for lies"),
         # Brokers forget sequences after ten minutes: a later repeat would be a second message.
-        ({"retry_for_s": 600.0}, "ten minutes"),
+        ({"retry_for": timedelta(minutes=10)}, "ten minutes"),
     ],
 )
 def test_limits_that_cannot_hold_are_refused(limits: dict[str, Any], said: str) -> None:

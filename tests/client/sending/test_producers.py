@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from delaylog.client.sending.producers import Producers
+from delaylog.client.sending.lane import Producers
 
 
 def test_a_numbering_that_is_given_back_goes_on_where_it_stood() -> None:

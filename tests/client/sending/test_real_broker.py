@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -61,7 +62,7 @@ async def test_awaited_sends_are_there_once_through_kills(tmp_path: Path) -> Non
     sent: dict[str, str] = {}
     async with (
         WarmChildBroker(tmp_path / "data") as broker,
-        AsyncClient(broker.url, timeout_s=RESTARTS_S) as client,
+        AsyncClient(broker.url, timeout=timedelta(seconds=RESTARTS_S)) as client,
     ):
         stop, moved = asyncio.Event(), asyncio.Event()
 
@@ -69,7 +70,7 @@ async def test_awaited_sends_are_there_once_through_kills(tmp_path: Path) -> Non
             number = 0
             while not stop.is_set():
                 body = f"{task}-{number}"
-                found = await client.send("t", body, delay_ms=FAR_MS)
+                found = await client.send("t", body, delay=timedelta(milliseconds=FAR_MS))
                 assert found.result == "created"
                 sent[body] = found.id
                 number += 1
@@ -91,7 +92,9 @@ async def test_a_loop_that_awaits_nothing_but_room_loses_nothing_through_kills(
         number = 0
         while not stop.is_set() and number < 10_000:
             for _ in range(50):
-                client.send_soon("t", b"%d" % number, delay_ms=FAR_MS, id=f"id-{number}")
+                client.send_soon(
+                    "t", b"%d" % number, delay=timedelta(milliseconds=FAR_MS), id=f"id-{number}"
+                )
                 number += 1
             await client.room()
             await asyncio.sleep(0.001)
@@ -115,8 +118,10 @@ async def test_sends_that_tasks_await_share_requests_and_wait_for_room(tmp_path:
         AsyncClient(broker.url, batch_max=100, pending_max=100, hooks=[Counting()]) as client,
     ):
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(client.send("t", b"a task", delay_ms=FAR_MS))
-        sends = (client.send("t", b"%d" % n, delay_ms=FAR_MS) for n in range(1_000))
+            tasks.create_task(client.send("t", b"a task", delay=timedelta(milliseconds=FAR_MS)))
+        sends = (
+            client.send("t", b"%d" % n, delay=timedelta(milliseconds=FAR_MS)) for n in range(1_000)
+        )
         sent = await asyncio.gather(*sends)
         assert len({each.id for each in sent}) == 1_000
         assert sum(requests) == 1_001
@@ -137,7 +142,7 @@ async def test_threads_that_send_at_once_and_soon_lose_nothing_through_kills(
                 number = 0
                 while not over.is_set():
                     body = b"%d-%d" % (task, number)
-                    client.send("t", body, delay_ms=FAR_MS)
+                    client.send("t", body, delay=timedelta(milliseconds=FAR_MS))
                     sent[task].add(body)
                     number += 1
 
@@ -145,7 +150,7 @@ async def test_threads_that_send_at_once_and_soon_lose_nothing_through_kills(
                 number = 0
                 while not over.wait(0.001):
                     body = b"%d-%d" % (task, number)
-                    client.send_soon("t", body, delay_ms=FAR_MS)
+                    client.send_soon("t", body, delay=timedelta(milliseconds=FAR_MS))
                     sent[task].add(body)
                     number += 1
 
@@ -166,9 +171,11 @@ async def test_many_are_sent_in_order_by_either_client(tmp_path: Path) -> None:
     many = ["a", b"b", NewMessage("c", id="c", deliver_at_ms=10**12)]
     async with WarmChildBroker(tmp_path / "data") as broker:
         async with AsyncClient(broker.url) as client:
-            sent = await client.send_many("t", many, delay_ms=FAR_MS)
+            sent = await client.send_many("t", many, delay=timedelta(milliseconds=FAR_MS))
         with Client(broker.url) as direct:
-            same = await asyncio.to_thread(direct.send_many, "u", many, delay_ms=FAR_MS)
+            same = await asyncio.to_thread(
+                direct.send_many, "u", many, delay=timedelta(milliseconds=FAR_MS)
+            )
         for found in (sent, same):
             assert [each.result for each in found] == ["created"] * 3
             assert found[2].id == "c"
@@ -193,9 +200,9 @@ async def test_a_client_that_is_closed_while_the_broker_is_down_counts_unsent_me
     tmp_path: Path,
 ) -> None:
     async with WarmChildBroker(tmp_path / "data") as broker:
-        client = AsyncClient(broker.url, retry_for_s=0.3)
-        soon = Client(broker.url, retry_for_s=0.3)
-        await client.send("t", b"there", delay_ms=FAR_MS)
+        client = AsyncClient(broker.url, retry_for=timedelta(seconds=0.3))
+        soon = Client(broker.url, retry_for=timedelta(seconds=0.3))
+        await client.send("t", b"there", delay=timedelta(milliseconds=FAR_MS))
         await broker.kill()
         for number in range(3):
             client.send_soon("t", b"%d" % number)
@@ -208,7 +215,9 @@ async def test_a_client_that_is_closed_while_the_broker_is_down_counts_unsent_me
         with pytest.raises(SendFailed, match="3 messages"):
             await asyncio.to_thread(soon.close)
         with pytest.raises(NotReached):
-            await asyncio.to_thread(Client(broker.url, timeout_s=0.1).send, "t", b"x")
+            await asyncio.to_thread(
+                Client(broker.url, timeout=timedelta(seconds=0.1)).send, "t", b"x"
+            )
         await broker.start()
         assert await bodies_there(broker.url, "t") == [b"there"]
 
@@ -223,20 +232,22 @@ async def test_a_close_sends_all_that_others_were_still_handing_over(tmp_path: P
         def in_thread(client: Client) -> None:
             try:
                 while True:
-                    done.append(client.send("t", b"x", delay_ms=FAR_MS).id)
+                    done.append(client.send("t", b"x", delay=timedelta(milliseconds=FAR_MS)).id)
             except ClientError as closed:
                 said.append(str(closed))
 
         async def in_task(client: AsyncClient) -> None:
             try:
                 while True:
-                    done.append((await client.send("t", b"x", delay_ms=FAR_MS)).id)
+                    done.append(
+                        (await client.send("t", b"x", delay=timedelta(milliseconds=FAR_MS))).id
+                    )
                     if len(done) > 500:
                         enough.set()
             except ClientError as closed:
                 said.append(str(closed))
 
-        threaded = Client(broker.url, linger_ms=1)
+        threaded = Client(broker.url, linger=timedelta(milliseconds=1))
         threads = [asyncio.create_task(asyncio.to_thread(in_thread, threaded)) for _ in "1234"]
         client = AsyncClient(broker.url)
         tasks = [asyncio.create_task(in_task(client)) for _ in range(20)]
@@ -274,7 +285,7 @@ async def test_keyless_messages_go_to_a_reachable_shard_and_others_wait_for_thei
 async def test_a_client_whose_close_is_cancelled_has_closed_all_the_same(tmp_path: Path) -> None:
     async with WarmChildBroker(tmp_path / "data") as broker:
         client = AsyncClient(broker.url)
-        await client.send("t", b"there", delay_ms=FAR_MS)
+        await client.send("t", b"there", delay=timedelta(milliseconds=FAR_MS))
         await broker.kill()
         sending = client.send_soon("t", b"x")
         with pytest.raises(TimeoutError):
@@ -292,13 +303,13 @@ async def test_an_id_in_use_is_refused_with_merge_reject(tmp_path: Path) -> None
             with pytest.raises(IdInUse):
                 client.send("t", "y", id="a", merge="reject")
             with pytest.raises(IdInUse):
-                client.send_soon("t", "y", id="a", merge="reject").result(30)
+                client.send_soon("t", "y", id="a", merge="reject").result(timedelta(seconds=30))
             (result,) = client.send_many("t", [NewMessage("y", id="a")], merge="reject")
             assert result.result == "rejected"
 
     async with WarmChildBroker(tmp_path / "data") as broker:
         async with AsyncClient(broker.url) as client:
-            first = await client.send("t", "x", id="a", delay_ms=FAR_MS)
+            first = await client.send("t", "x", id="a", delay=timedelta(milliseconds=FAR_MS))
             with pytest.raises(IdInUse, match="a living message has the id a") as caught:
                 await client.send("t", "y", id="a", merge="reject")
             assert caught.value.sent == first._replace(result="rejected")

@@ -8,20 +8,22 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from delaylog.client.errors import AnswerLost, BadRequest, ClientError
+from delaylog.client.sending.batch import make_row
 from delaylog.client.sending.outbox import Outbox, SendLimits
-from delaylog.client.sending.row import make_row
 from delaylog.client.sending.thread_sender import ThreadSender, ThreadSending
-from delaylog.client.wire.bulk_answers import SendAnswer
-from delaylog.client.wire.exchanging import OnRepeat
+from delaylog.client.wire.bulk import SendAnswer
+from delaylog.client.wire.exchange import OnRepeat
 from tests.client.sending.fake_broker import REFUSED, FakeBroker
 from tests.programs import run_program
 
 WAIT_S = 20.0
+WAIT = timedelta(seconds=WAIT_S)
 
 
 class Stage:
@@ -68,6 +70,37 @@ def stages() -> Iterator[Callable[..., Stage]]:
         stage.sender.abandon(ClientError("the test is over"))
 
 
+def no_thread_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next start of a thread fails, as on a machine that has too many."""
+    real = threading.Thread.start
+
+    def start(_: threading.Thread) -> None:
+        monkeypatch.setattr(threading.Thread, "start", real)
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+
+
+def test_a_thread_that_cannot_be_started_is_started_with_the_next_message(
+    stages: Callable[..., Stage], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage = stages()
+    no_thread_once(monkeypatch)
+    with pytest.raises(RuntimeError, match="can't start new thread"):
+        stage.put(b"refused")
+    assert stage.outbox.rows == 0
+    assert stage.put(b"sent").result(WAIT).result == "created"
+    assert stage.bodies == [b"sent"]
+
+
+def test_a_sender_without_a_thread_takes_nothing_over(
+    stages: Callable[..., Stage], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage = stages()
+    no_thread_once(monkeypatch)
+    assert [stage.sender._can_send() for _ in range(2)] == [False, True]
+
+
 def test_rows_gather_while_a_request_is_under_way(stages: Callable[..., Stage]) -> None:
     stage = stages()
     stage.gate.clear()
@@ -76,10 +109,10 @@ def test_rows_gather_while_a_request_is_under_way(stages: Callable[..., Stage]) 
     more = [stage.put(b"%d" % number) for number in range(1, 50)]
     assert not first.done()
     with pytest.raises(TimeoutError):
-        first.result(0.01)
+        first.result(timedelta(milliseconds=10))
     stage.gate.set()
-    assert first.result(WAIT_S) == ("a", 0, "created", "here")
-    assert [sending.result(WAIT_S).deliver_at_ms for sending in more] == [
+    assert first.result(WAIT) == ("a", 0, "created", "here")
+    assert [sending.result(WAIT).deliver_at_ms for sending in more] == [
         10 * number for number in range(1, 50)
     ]
     assert stage.broker.requests == 2
@@ -89,7 +122,7 @@ def test_many_threads_send_and_each_learns_its_own(stages: Callable[..., Stage])
     stage = stages(SendLimits(batch_max=7, pending_max=20))
 
     def send(number: int) -> None:
-        sent = stage.put(b"%d" % number, topic=f"t{number % 3}").result(WAIT_S)
+        sent = stage.put(b"%d" % number, topic=f"t{number % 3}").result(WAIT)
         assert stage.bodies[sent.deliver_at_ms // 10] == b"%d" % number
 
     with ThreadPoolExecutor(8) as pool:
@@ -114,7 +147,7 @@ def test_who_puts_waits_for_room(stages: Callable[..., Stage]) -> None:
 
 
 def test_flush_ends_the_linger_and_waits(stages: Callable[..., Stage]) -> None:
-    stage = stages(SendLimits(linger_ms=60_000))
+    stage = stages(SendLimits(linger=timedelta(minutes=1)))
     for number in range(3):
         stage.put(b"%d" % number)
     stage.gate.clear()
@@ -138,11 +171,11 @@ def test_a_lane_that_pauses_does_not_hold_up_another(stages: Callable[..., Stage
         return post(topic, wire)
 
     stage.broker.send = choosing  # type: ignore[method-assign]
-    assert stage.put(b"goes", topic="u").result(WAIT_S).result == "created"
+    assert stage.put(b"goes", topic="u").result(WAIT).result == "created"
     assert not paused.done()
     stage.broker.send = post  # type: ignore[method-assign]
     stage.broker.fault = lambda: "none"
-    assert paused.result(WAIT_S).result == "created"
+    assert paused.result(WAIT).result == "created"
 
 
 def test_failures_are_raised_to_who_asks_and_kept_for_who_does_not(
@@ -151,7 +184,7 @@ def test_failures_are_raised_to_who_asks_and_kept_for_who_does_not(
     stage = stages()
     asked = stage.put(REFUSED)
     with pytest.raises(BadRequest):
-        asked.result(WAIT_S)
+        asked.result(WAIT)
     stage.put(REFUSED)
     stage.sender.flush(WAIT_S)
     unseen = stage.outbox.take_unseen()
@@ -177,7 +210,7 @@ def test_who_refuses_sends_what_it_has_taken(stages: Callable[..., Stage]) -> No
         stage.put(b"late")
     stage.gate.set()
     stage.sender.flush(WAIT_S)
-    assert taken.result(WAIT_S).result == "created"
+    assert taken.result(WAIT).result == "created"
     assert stage.bodies == [b"taken"]
 
 
@@ -189,9 +222,9 @@ def test_abandoning_says_what_may_be_there(stages: Callable[..., Stage]) -> None
     queued = stage.put(b"queued")
     stage.sender.abandon(ClientError("closed"))
     with pytest.raises(AnswerLost):
-        out.result(0)
+        out.result(timedelta(0))
     with pytest.raises(ClientError, match="closed"):
-        queued.result(0)
+        queued.result(timedelta(0))
     with pytest.raises(ClientError, match="closed"):
         stage.put(b"late")
     stage.gate.set()
@@ -202,7 +235,7 @@ def test_a_forked_child_sends_its_own_and_the_parent_its_own(
 ) -> None:
     """The child writes down what its copy of the broker got; the parent goes on meanwhile."""
     stage = stages(SendLimits(pending_max=10, batch_max=5))
-    stage.put(b"before").result(WAIT_S)
+    stage.put(b"before").result(WAIT)
     stage.gate.clear()
     stage.asked.clear()
     queued = [stage.put(b"%d" % number) for number in range(10)]
@@ -214,7 +247,7 @@ def test_a_forked_child_sends_its_own_and_the_parent_its_own(
             stage.gate.set()
             known = set(stage.broker.known)
             told = all(isinstance(each.exception(), ClientError) for each in queued)
-            stage.put(b"child").result(WAIT_S)
+            stage.put(b"child").result(WAIT)
             fresh = all(
                 name[1] not in {old[1] for old in known} for name in set(stage.broker.known) - known
             )
@@ -228,15 +261,15 @@ def test_a_forked_child_sends_its_own_and_the_parent_its_own(
     assert said == repr((True, True, [b"before", b"child"]))
     stage.gate.set()
     for sending in queued:
-        sending.result(WAIT_S)
+        sending.result(WAIT)
     assert stage.bodies == [b"before", *(b"%d" % number for number in range(10))]
 
 
 EXITING = """
 import sys, threading, time
-from delaylog.client.wire.bulk_answers import SendAnswer
+from delaylog.client.wire.bulk import SendAnswer
 from delaylog.client.sending.outbox import Outbox, SendLimits
-from delaylog.client.sending.row import make_row
+from delaylog.client.sending.batch import make_row
 from delaylog.client.sending.thread_sender import ThreadSender
 import msgpack
 from array import array
@@ -263,11 +296,11 @@ LEAVING = """
 import threading
 from array import array
 
-from delaylog.client.wire.bulk_answers import SendAnswer
+from delaylog.client.wire.bulk import SendAnswer
 from delaylog.client.errors import NotReached
 from delaylog.client.sending import thread_sender
 from delaylog.client.sending.outbox import Outbox, SendLimits
-from delaylog.client.sending.row import make_row
+from delaylog.client.sending.batch import make_row
 from delaylog.client.sending.thread_sender import ThreadSender
 
 thread_sender.EXIT_FOR_S = 0.2

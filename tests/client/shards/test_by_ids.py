@@ -20,7 +20,7 @@ from delaylog.client import (
 )
 from delaylog.client.errors import api_error
 from delaylog.client.models import Settled
-from delaylog.client.shards.by_ids import ByIds
+from delaylog.client.shards.answers import ByIds
 from tests.client.scenes import drained, not_ready, serving
 
 AWAY = NotReached("http://b:1: refused")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from delaylog.client.models import Forecast, ForecastSlot
-from delaylog.client.shards.merging import merged_forecast
+from delaylog.client.shards.answers import merged_forecast
 
 OLD: dict[str, Any] = {
     "topic": "t",

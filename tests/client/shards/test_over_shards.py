@@ -9,7 +9,7 @@ import pytest
 
 from delaylog.client import AnswerLost, ClientError, NotFound, NotReached, ShardsFailed
 from delaylog.client.errors import api_error
-from delaylog.client.shards.over_shards import OverShards, Shape, list_failed
+from delaylog.client.shards.answers import OverShards, Shape, list_failed
 
 AWAY = NotReached("http://b:1: refused")
 LOST = AnswerLost("http://b:1: broken")

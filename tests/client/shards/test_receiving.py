@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from delaylog.client import AnswerLost, ApiError, BadRequest, ClientError, NotReached
 from delaylog.client.errors import api_error
 from delaylog.client.message import LeasedMessage
-from delaylog.client.shards.receiving import Gathering, Wanted, verdict
+from delaylog.client.shards.receives import Gathering, Wanted, verdict
 from tests.client.rows import received
 
 NOT_READY = api_error(503, {"code": "not_ready"})
@@ -91,3 +91,6 @@ def test_wishes_that_cannot_be() -> None:
         Wanted("t", tags_mode="some")
     with pytest.raises(ValueError, match="exact_tags"):
         Wanted("t", exact_tags=True)
+    for call in ("receive", "peek"):
+        with pytest.raises(ValueError, match="ids is empty"):
+            Wanted.split("t", {"ids": []}, call)

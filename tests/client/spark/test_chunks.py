@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyspark_delaylog.chunks import ROW_BYTES, Chunk, Chunker, row_bytes
+from pyspark_delaylog.task_load import ROW_BYTES, Chunk, Chunker, row_bytes
 from tests.client.spark.batches import HEADERS
 
 

@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from pyspark.sql.types import StructType
 
-from pyspark_delaylog.claim_reader import DelaylogClaimReader
+from pyspark_delaylog.claims import DelaylogClaimReader
 from pyspark_delaylog.errors import ExpiredClaimError, OptionError, RefusedError
 from pyspark_delaylog.schema import SOURCE_SCHEMA
 from tests.client.spark.batches import ids_of

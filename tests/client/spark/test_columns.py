@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 
 from pyspark_delaylog.columns import HEADERS as WIRE_HEADERS
 from pyspark_delaylog.columns import TIME as WIRE_TIME
-from pyspark_delaylog.columns import Columns, by_merge
+from pyspark_delaylog.columns import Columns, by_merge, wrong_headers
 from pyspark_delaylog.errors import RowError
-from pyspark_delaylog.fields.headers import wrong_headers
 from tests.client.spark.batches import HEADERS, TIME, batch_of
 from tests.client.spark.conftest import OptionsOf
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import ssl
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -81,6 +82,19 @@ def test_a_certificate_that_cannot_be_trusted(
 ) -> None:
     with secure(kind) as broker, pytest.raises(UnusableEndpointError, match=said):
         ask(broker.url, files)
+
+
+def test_an_executor_that_trusts_nothing_is_told_so_though_the_driver_was_answered(
+    secure: Secure, files: Files, tmp_path: Path
+) -> None:
+    """The path of `caFile` may name another file there."""
+    ca_file = tmp_path / "ca.pem"
+    ca_file.write_bytes(files.ca.read_bytes())
+    with secure() as broker:
+        wire = pickle.dumps(ask(broker.url, files, caFile=ca_file, retryForMs=300))
+        ca_file.write_bytes(Authority("other").pem)
+        with pytest.raises(UnusableEndpointError, match="option caFile"):
+            pickle.loads(wire).json("GET", "/v1/clock")
 
 
 def test_a_client_certificate_that_is_missing_or_of_another_authority(

@@ -8,10 +8,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from pyspark_delaylog import loading
+from pyspark_delaylog import task_load
 from pyspark_delaylog.columns import PAST_MS, Columns
 from pyspark_delaylog.errors import RefusedError, RowError
-from pyspark_delaylog.loading import Loading
+from pyspark_delaylog.task_load import Loading
 from tests.client.spark.batches import TIME, batch_of, ids_of
 from tests.client.spark.conftest import OptionsOf
 
@@ -78,7 +78,7 @@ def test_rows_go_to_their_topics_and_little_is_held_back(
     options_of: OptionsOf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     options, taken = options_of(topic="", batchSize=100, batchBytes=1024), Taken()
-    monkeypatch.setattr(loading, "CHUNKS_HELD_MAX", 1)
+    monkeypatch.setattr(task_load, "CHUNKS_HELD_MAX", 1)
     for_sent = Loading(options, Columns(options, None), taken)
 
     def batches() -> Iterator[Any]:
@@ -214,8 +214,8 @@ def test_a_refusal_that_is_about_no_row_is_passed_on(
 
 def test_a_pace_is_kept(options_of: OptionsOf, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
-    monkeypatch.setattr(loading.time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(loading.time, "sleep", lambda pause: now.__setitem__(0, now[0] + pause))
+    monkeypatch.setattr(task_load.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(task_load.time, "sleep", lambda pause: now.__setitem__(0, now[0] + pause))
     options, sent = options_of(maxRowsPerSecond=100), []
 
     def send(topic: str, number: int, body: bytes) -> None:
@@ -229,7 +229,7 @@ def test_rows_of_many_topics_share_requests_and_are_numbered_by_runs(
     options_of: OptionsOf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A task makes one part for each topic, however its rows are mixed; rows keep their order."""
-    monkeypatch.setattr(loading, "TOPICS_A_CHUNK_MAX", 4)
+    monkeypatch.setattr(task_load, "TOPICS_A_CHUNK_MAX", 4)
     options, sent = options_of(topic="", batchSize=8), []
 
     def send(topic: str | None, number: int, body: bytes) -> None:

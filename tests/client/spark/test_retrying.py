@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from pyspark_delaylog.retrying import retry_after_s, wait_s
+from pyspark_delaylog.broker_http import retry_after_s, wait_s
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 

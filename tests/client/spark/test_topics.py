@@ -8,7 +8,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyspark_delaylog.topics import MixedRows, groups_of_runs, run_starts, runs_of
+from pyspark_delaylog.task_load import MixedRows, groups_of_runs, run_starts, runs_of
 from tests.client.spark.batches import batch_of
 
 TOPICS = st.lists(st.lists(st.sampled_from("abcd"), max_size=12), min_size=1, max_size=4)

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from delaylog.client.wire import bulk
-from delaylog.client.wire.bulk_answers import (
+from delaylog.client.wire.bulk import (
     BulkError,
     decode_changed,
     decode_received,

@@ -7,66 +7,80 @@ from typing import Any
 
 import pytest
 
-from delaylog.client.wire.durations import duration_ms, in_numbers
+from delaylog.client.keywords import ReceiveKeywords
+from delaylog.client.wire.checks import check_keywords
+from delaylog.client.wire.times import duration_ms, duration_s, in_ms, span_of
+
+DAY = timedelta(days=1)
 
 
 @pytest.mark.parametrize(
-    ("span", "ms", "expected"),
+    ("span", "expected"),
     [
-        (None, None, None),
-        (None, 5, 5),
-        (timedelta(seconds=2), None, 2_000),
-        (timedelta(microseconds=1), None, 1),
-        (timedelta.max, None, 86_400_000_000_000_000),
+        (None, None),
+        (timedelta(seconds=2), 2_000),
+        (timedelta(microseconds=1), 1),
+        (timedelta.max, 86_400_000_000_000_000),
     ],
 )
-def test_a_duration_is_milliseconds(
-    span: timedelta | None, ms: int | None, expected: int | None
-) -> None:
-    assert duration_ms("lease", span, ms) == expected
+def test_a_duration_is_milliseconds(span: timedelta | None, expected: int | None) -> None:
+    assert duration_ms("lease", span) == expected
 
 
 @pytest.mark.parametrize(
-    ("span", "ms", "kind", "says"),
+    ("span", "kind", "says"),
     [
-        (timedelta(1), 1, ValueError, "give lease or lease_ms, not both"),
-        (
-            5,
-            None,
-            TypeError,
-            r"lease is a timedelta, not int; .* 5 seconds are timedelta\(seconds=5\)",
-        ),
-        ("5", None, TypeError, "lease is a timedelta, not str; milliseconds are lease_ms$"),
-        (True, None, TypeError, "lease is a timedelta, not bool; milliseconds are lease_ms$"),
-        (None, 1.5, TypeError, "lease_ms is a whole number of milliseconds, not 1.5"),
-        (None, True, TypeError, "lease_ms is a whole number of milliseconds, not bool"),
-        (None, -1, ValueError, "lease_ms is not negative: -1"),
-        (timedelta(-1), None, ValueError, "lease is not negative: -1 day"),
+        (5, TypeError, r"lease is a timedelta, not int; 5 seconds are timedelta\(seconds=5\)$"),
+        (0.5, TypeError, r"not float; 0.5 seconds are timedelta\(seconds=0.5\)$"),
+        ("5", TypeError, "lease is a timedelta, not str$"),
+        (True, TypeError, "lease is a timedelta, not bool$"),
+        (timedelta(-1), ValueError, "lease is not negative: -1 day"),
     ],
 )
-def test_a_wrong_duration_is_refused(
-    span: object, ms: object, kind: type[Exception], says: str
-) -> None:
+def test_a_wrong_duration_is_refused(span: Any, kind: type[Exception], says: str) -> None:
     with pytest.raises(kind, match=says):
-        duration_ms("lease", span, ms)  # type: ignore[arg-type]
+        duration_ms("lease", span)
+    with pytest.raises(kind, match=says):
+        in_ms({"lease": span}, "lease")
 
 
-def test_keywords_are_numbers_or_timedeltas() -> None:
-    given = {"lease": timedelta(microseconds=1), "grace": timedelta(milliseconds=1_500), "n": 2}
-    assert in_numbers(given, "lease_ms", "grace_s") == {"lease_ms": 1, "grace_s": 1.5, "n": 2}
-    assert in_numbers({"lease_ms": 5, "grace": None}, "lease_ms", "grace_s") == {"lease_ms": 5}
+def test_seconds_have_bounds() -> None:
+    assert duration_s("timeout", None) is None
+    assert duration_s("timeout", timedelta(milliseconds=1_500)) == 1.5
+    assert duration_s("grace", timedelta(0), or_zero=True) == 0
+    for wrong in (timedelta(0), -DAY, 2 * DAY):
+        with pytest.raises(ValueError, match="timeout lies above 0 s and up to 86400 s"):
+            duration_s("timeout", wrong)
+    with pytest.raises(TypeError, match="timeout is a timedelta, not int"):
+        duration_s("timeout", 5)  # type: ignore[arg-type]
+
+
+def test_keywords_become_members_of_the_wire() -> None:
+    """None stays, a negative delay is none, and the longest ttl never ends."""
+    given = {"lease": timedelta(microseconds=1), "delay": -DAY, "ttl": timedelta.max, "n": 2}
+    members = {"lease_ms": 1, "delay_ms": 0, "ttl_ms": -1, "n": 2}
+    assert in_ms(given, "lease", "delay", "ttl", "wait") == members
+    assert in_ms({"lease": None}, "lease") == {"lease_ms": None}
+
+
+def test_milliseconds_become_a_duration() -> None:
+    """What no timedelta can hold is refused by the broker; as a ttl it does not mean never."""
+    assert span_of(1_500) == timedelta(seconds=1.5)
+    assert span_of(2**70) < timedelta.max
+    assert span_of(-(2**63)) == timedelta.min
+    assert in_ms({"ttl": span_of(2**70)}, "ttl") == {"ttl_ms": 86_399_999_999_999_999}
 
 
 @pytest.mark.parametrize(
-    ("given", "kind", "says"),
+    ("name", "says"),
     [
-        ({"ttl": timedelta(-1)}, ValueError, "ttl is not negative: -1 day, 0:00:00"),
-        ({"ttl": timedelta(1), "ttl_ms": 1}, ValueError, "give ttl or ttl_ms, not both"),
-        ({"ttl": 5}, TypeError, "ttl is a timedelta, not int; milliseconds are ttl_ms"),
+        ("wait_ms", r"receive has no argument 'wait_ms': write wait=timedelta\(milliseconds=…\)$"),
+        ("timeout_s", r"no argument 'timeout_s': write timeout=timedelta\(seconds=…\)$"),
+        ("own_ms", r"no argument 'own_ms': write own=timedelta\(milliseconds=…\)$"),
+        ("age_ms", "receive has no argument 'age_ms'; it has own, timeout, "),
+        ("waits", "receive has no argument 'waits'; it has"),
     ],
 )
-def test_wrong_keywords_are_refused(
-    given: dict[str, Any], kind: type[Exception], says: str
-) -> None:
-    with pytest.raises(kind, match=says):
-        in_numbers(given, "ttl_ms")
+def test_an_old_keyword_is_answered_with_its_new_form(name: str, says: str) -> None:
+    with pytest.raises(TypeError, match=says):
+        check_keywords("receive", [name], ReceiveKeywords, "own")

@@ -9,13 +9,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from aiohttp import web
 
 from delaylog.client import AnswerLate, AnswerLost, ApiError, AsyncPlainClient, NotReached
-from delaylog.client.wire.exchanging import Answer, refusal
+from delaylog.client.wire.exchange import Answer, refusal
 from delaylog.client.wire.leader_route import LeaderRoute
 from tests.client.either import PLAIN_CLIENTS
 from tests.client.scenes import serving
@@ -118,7 +119,9 @@ async def test_an_idempotent_call_outlasts_nodes_that_name_each_other() -> None:
         async with AsyncPlainClient(one.url, members=[two.url]) as client:
             assert (await client.send("t", "x", idempotency_key="k")).id == "~1"
         one.script, two.script = [moved(two, PATH)], [moved(one, PATH)]
-        async with AsyncPlainClient(one.url, members=[two.url], failover_s=0.2) as client:
+        async with AsyncPlainClient(
+            one.url, members=[two.url], failover=timedelta(seconds=0.2)
+        ) as client:
             with pytest.raises(ApiError) as caught:
                 await client.send("t", "x", idempotency_key="k")
             assert caught.value.status == 307
@@ -137,7 +140,7 @@ async def test_an_idempotent_call_waits_for_a_leader() -> None:
             with pytest.raises(ApiError) as caught:
                 await client.send("t", "x")
             assert caught.value.code == "not_ready"
-        async with AsyncPlainClient(one.url, failover_s=0.3) as client:
+        async with AsyncPlainClient(one.url, failover=timedelta(seconds=0.3)) as client:
             before = len(one.calls)
             with pytest.raises(ApiError):
                 await client.send("t", "x", idempotency_key="k")
@@ -192,7 +195,9 @@ async def test_a_call_whose_answer_was_lost_stays_in_doubt() -> None:
         await one.stop()
         await one.start()
         await two.stop()
-        async with AsyncPlainClient(one.url, members=[two.url], failover_s=0.5) as client:
+        async with AsyncPlainClient(
+            one.url, members=[two.url], failover=timedelta(seconds=0.5)
+        ) as client:
             with pytest.raises(AnswerLost, match="then"):
                 await client.send("t", "x", idempotency_key="k")
         await asyncio.gather(*ending)
@@ -242,7 +247,7 @@ async def test_a_node_that_hangs_leaves_time_for_another_one() -> None:
     async with two_nodes(Hanging) as (one, two):
         two.script, two.cluster = [(200, SENT, {})], None
         async with AsyncPlainClient(one.url, members=[two.url]) as client:
-            sent = await client.send("t", "x", idempotency_key="a", timeout_s=3)
+            sent = await client.send("t", "x", idempotency_key="a", timeout=timedelta(seconds=3))
             assert sent.id == "~1"
             # Meanwhile the other node is asked for the leader, and does not know it.
             assert one.calls == [PATH]
@@ -255,7 +260,7 @@ async def test_the_call_after_one_that_hung_goes_to_another_node() -> None:
         two.script, two.cluster = [(200, SENT, {})], None
         async with AsyncPlainClient(one.url, members=[two.url]) as client:
             with pytest.raises(AnswerLate):
-                await client.send("t", "x", timeout_s=1)
+                await client.send("t", "x", timeout=timedelta(seconds=1))
             assert set(two.calls) <= {CLUSTER}
             assert (await client.send("t", "x")).id == "~1"
             assert one.calls == [PATH]

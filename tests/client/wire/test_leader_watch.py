@@ -19,11 +19,10 @@ from typing import Any
 import pytest
 
 from delaylog.client import AnswerLate, AnswerLost, AsyncPlainClient
-from delaylog.client.free_ports import free_ports
+from delaylog.client.child_broker import free_ports
 from delaylog.client.wire.credentials import Credentials
-from delaylog.client.wire.exchanging import Answer, Ask
+from delaylog.client.wire.exchange import Answer, Ask, LeaderWatch, Silence
 from delaylog.client.wire.leader_route import LeaderRoute
-from delaylog.client.wire.leader_watch import LeaderWatch, Silence
 from tests.certificates import self_signed, write_private
 from tests.client._sync.scripted_server import Server, Wire, serving
 from tests.client.either import PLAIN_CLIENTS
@@ -264,7 +263,7 @@ async def test_nobody_is_asked_about_a_node_that_answers() -> None:
         with serving(hang) as alone:
             async with AsyncPlainClient(alone.url) as client:
                 with pytest.raises(AnswerLate):
-                    await client.send("t", "x", timeout_s=2.5)
+                    await client.send("t", "x", timeout=timedelta(seconds=2.5))
             assert len(alone.requests) == 1
         assert two.requests == []
 

@@ -8,7 +8,7 @@ from typing import Any
 import msgpack
 import pytest
 
-from delaylog.client.wire.bulk_answers import BulkError
+from delaylog.client.wire.bulk import BulkError
 from delaylog.client.wire.stream_frames import BYTES, StreamState
 
 

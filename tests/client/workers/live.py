@@ -10,6 +10,7 @@ import asyncio
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Literal, Self
@@ -85,7 +86,7 @@ class Works:
     def consumer(
         self, topic: str = "t", **members: Any
     ) -> Callable[[Callable[[Any], Awaitable[None]]], Any]:
-        members = {"wait_ms": 500, **members}
+        members = {"wait": timedelta(seconds=0.5), **members}
         if self.kind == "tasks":
             return self._in_loop.consumer(topic, **members)
 
@@ -117,7 +118,7 @@ class Works:
     def halt(self, grace_s: float = 10.0) -> None:
         """Stop consuming; it may be started again."""
         if self.kind == "threads":
-            self.in_threads.stop(grace_s=grace_s)
+            self.in_threads.stop(grace=timedelta(seconds=grace_s))
             return
         assert self._loop is not None
         ended_by = self._in_turn(self._halted(grace_s))
@@ -142,7 +143,7 @@ class Works:
 
     async def _halted(self, grace_s: float) -> BaseException | None:
         try:
-            await self._in_loop.stop(grace_s=grace_s)
+            await self._in_loop.stop(grace=timedelta(seconds=grace_s))
         except (SystemExit, KeyboardInterrupt) as error:
             # Raised from here, it would end the loop before anybody heard of it.
             return error

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from delaylog.client.models import Settled
 from delaylog.client.workers.desk import Desk
-from delaylog.client.workers.settling import Verb
+from delaylog.client.workers.settlements import Verb
 from tests.client.rows import received
 from tests.client.workers.test_desk import LEASE_S, begin, make_desk, settlements
 

@@ -85,8 +85,10 @@ async def test_a_stop_ends_the_tries() -> None:
 def test_a_worker_starts_while_the_broker_is_away(delaylog_broker: LiveBroker) -> None:
     """Threads: the schedule is put, and fires, when the broker comes back."""
     called: list[int] = []
-    with delaylog_broker.client(timeout_s=0.5) as client:
-        decorate = client.task("ticks", name="tick", wait_ms=300).every(timedelta(seconds=1))
+    with delaylog_broker.client(timeout=timedelta(seconds=0.5)) as client:
+        decorate = client.task("ticks", name="tick", wait=timedelta(milliseconds=300)).every(
+            timedelta(seconds=1)
+        )
         decorate(partial(called.append, 1))
         delaylog_broker.kill()
         client.start()

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 from delaylog.client.errors import AnswerLost, NotReached, api_error
+from delaylog.client.handlers import Reject, Retry
 from delaylog.client.hooks import NO_HOOKS, Hooks
 from delaylog.client.message import LeasedMessage
 from delaylog.client.models import Settled
-from delaylog.client.outcomes import Reject, Retry
-from delaylog.client.workers.backoff import Backoff
-from delaylog.client.workers.consumer import Consumer
+from delaylog.client.workers.consumer import Backoff, Consumer
 from delaylog.client.workers.desk import UNSETTLED_MAX, Desk
-from delaylog.client.workers.held import Held
-from delaylog.client.workers.key_gate import KeyGate
-from delaylog.client.workers.settling import CARRIED_MAX, Settlement, Verb
+from delaylog.client.workers.leases import Held, KeyGate
+from delaylog.client.workers.settlements import CARRIED_MAX, Settlement, Verb
 from tests.client.rows import received
 
 LEASE_S = 30.0
@@ -172,12 +172,17 @@ def test_who_says_when_a_failed_message_comes_again() -> None:
     for members, raised, asked_ms, wanted_ms in (
         ({}, error, None, None),
         ({}, Retry(), None, None),
-        ({}, Retry(delay_ms=7), None, 7),
+        ({}, Retry(delay=timedelta(milliseconds=7)), None, 7),
         ({}, error, 9, 9),
-        ({"backoff": Backoff(first_ms=50)}, error, None, 100),
-        ({"backoff": Backoff(first_ms=50)}, error, 0, 0),
-        ({"backoff": Backoff(first_ms=50)}, Retry(delay_ms=7), None, 7),
-        ({"backoff": Backoff(first_ms=50)}, Retry(), None, 100),
+        ({"backoff": Backoff(first=timedelta(milliseconds=50))}, error, None, 100),
+        ({"backoff": Backoff(first=timedelta(milliseconds=50))}, error, 0, 0),
+        (
+            {"backoff": Backoff(first=timedelta(milliseconds=50))},
+            Retry(delay=timedelta(milliseconds=7)),
+            None,
+            7,
+        ),
+        ({"backoff": Backoff(first=timedelta(milliseconds=50))}, Retry(), None, 100),
     ):
         desk = make_desk(**members)
         desk.take_in(0, received([1], attempts=2), 0.0)
@@ -279,7 +284,7 @@ def test_acks_go_with_a_receive_unless_they_are_many_or_the_broker_knows_no_such
 
 
 def test_a_rejected_message_is_dead_and_asks_for_no_delay() -> None:
-    desk = make_desk(backoff=Backoff(first_ms=5))
+    desk = make_desk(backoff=Backoff(first=timedelta(milliseconds=5)))
     desk.take_in(0, received([1]), 0.0)
     desk.failed([begin(desk)], Reject("never"), 0.1, 0.1)
     assert settlements(desk) == [(Verb.REJECT, None, [1])]
@@ -304,7 +309,7 @@ def test_a_message_that_its_handler_settled_is_left_alone() -> None:
 
 
 def test_an_abandoned_message_can_count_as_failed() -> None:
-    desk = make_desk(backoff=Backoff(first_ms=5))
+    desk = make_desk(backoff=Backoff(first=timedelta(milliseconds=5)))
     desk.take_in(0, received([1, 2]), 0.0)
     held = [begin(desk), begin(desk)]
     abandoned = desk.abandon(held)

@@ -9,8 +9,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from delaylog.client.errors import NotReached
 from delaylog.client.models import Settled
-from delaylog.client.workers.held import Held, Hold
-from delaylog.client.workers.settling import Settlement, Verb
+from delaylog.client.workers.leases import Held, Hold
+from delaylog.client.workers.settlements import Settlement, Verb
 from tests.client.rows import received
 from tests.client.workers.test_desk import REFUSED, Losses, make_desk
 

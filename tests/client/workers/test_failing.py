@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from delaylog.client.errors import ClientError, NotReached, api_error
-from delaylog.client.workers.failing import REMIND_S, Outages, Startup
+from delaylog.client.workers.failures import REMIND_S, Outages, Startup
 
 MISSING = api_error(404, {"code": "unknown", "detail": "there is no group 'g'"})
 UNKNOWN_TOKEN = api_error(401, {"code": "unauthorized"})

@@ -18,7 +18,8 @@ import pytest
 from delaylog.client import Client, LeasedMessage, NewMessage, Reject
 from delaylog.client.calls import messages
 from delaylog.client.hooks import Hooks
-from delaylog.client.workers import Backoff, Retry, settling
+from delaylog.client.workers import Backoff, Retry, settlements
+from delaylog.client.workers.desk import Desk
 from tests.client.workers.live import Kind, Live, Works, live_broker
 from tests.waiting import await_that
 
@@ -49,7 +50,7 @@ def test_acks_go_with_receives(live: Live, kind: Kind, monkeypatch: pytest.Monke
 
     monkeypatch.setattr(messages, "ack_and_receive_batch", counted)
     # On a machine that stalls acks would go by themselves.
-    monkeypatch.setattr(settling, "GATHER_S", 1.0)
+    monkeypatch.setattr(settlements, "GATHER_S", 1.0)
 
     @works.consumer(prefetch=0, concurrency=1)
     async def handle(message: LeasedMessage) -> None:
@@ -84,7 +85,7 @@ def test_retry_comes_again_when_it_says(live: Live, works: Works) -> None:
     @works.consumer()
     async def handle(message: LeasedMessage) -> None:
         if message.attempts < 3:
-            raise Retry(delay_ms=150)
+            raise Retry(delay=timedelta(milliseconds=150))
 
     live.send(["x"], ids=["m"])
     with works:
@@ -94,10 +95,90 @@ def test_retry_comes_again_when_it_says(live: Live, works: Works) -> None:
     assert all(second - first >= 150 for first, second in itertools.pairwise(leased))
 
 
+class Odd(Exception):
+    """Its text cannot be told."""
+
+    def __str__(self) -> str:
+        raise AttributeError("code")
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [(Reject(ValueError("no number")), "no number"), (Odd(), "Odd: Odd"), (Reject(Odd()), "Odd")],
+    ids=["rejected with an exception", "without a text", "rejected without a text"],
+)
+def test_an_odd_exception_takes_no_handler_away(
+    live: Live, works: Works, error: Exception, reason: str
+) -> None:
+    @works.consumer(concurrency=1)
+    async def handle(message: LeasedMessage) -> None:
+        if message.body == b"odd":
+            raise error
+
+    live.send(["odd", "good", "good"], max_retry=0)
+    with works:
+        live.await_counts(acked=2, dead=1)
+    (letter,) = live.client.dead("t")["messages"]
+    assert letter["reason"] == reason
+
+
+def test_a_failure_that_cannot_be_logged_takes_no_handler_away(live: Live, works: Works) -> None:
+    """As with a filter of the program that raises."""
+
+    def broken(record: logging.LogRecord) -> bool:
+        raise RuntimeError(f"no place for {record.msg}")
+
+    @works.consumer(concurrency=1)
+    async def handle(message: LeasedMessage) -> None:
+        if message.body == b"odd":
+            raise ValueError("no")
+
+    live.send(["odd", "good", "good"], max_retry=0)
+    reporter = logging.getLogger("delaylog.client.workers.shift_base")
+    reporter.addFilter(broken)
+    try:
+        with works:
+            live.await_counts(acked=2, dead=1)
+    finally:
+        reporter.removeFilter(broken)
+
+
+def test_what_a_runner_leaves_behind_is_delivered_again(
+    live: Live, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its `on_error` ended it, or a bug: the leases must not be extended for ever."""
+    works, done, faults = Works("tasks", live), Desk.done, ["a bug"]
+
+    def failing(desk: Desk, *arguments: Any) -> None:
+        if faults:
+            raise RuntimeError(faults.pop())
+        done(desk, *arguments)
+
+    async def ended(message: LeasedMessage, error: BaseException) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+        await asyncio.sleep(0)
+
+    @works.consumer(concurrency=1, on_error=ended, backoff=Backoff(first=timedelta(0)))
+    async def handle(message: LeasedMessage) -> None:
+        if message.body == b"odd" and message.attempts == 1:
+            raise ValueError("no")
+
+    monkeypatch.setattr(Desk, "done", failing)
+    live.send(["good", "odd"])
+    with works:
+        live.await_counts(acked=2)
+    assert "t: a runner has failed" in caplog.text
+    assert "t: a handler cancelled the task it ran in" in caplog.text
+
+
 def test_past_max_retry_it_is_dead(live: Live, works: Works) -> None:
     attempts: list[int] = []
 
-    @works.consumer(backoff=Backoff(first_ms=10, max_ms=20))
+    @works.consumer(
+        backoff=Backoff(first=timedelta(milliseconds=10), max=timedelta(milliseconds=20))
+    )
     async def handle(message: LeasedMessage) -> None:
         attempts.append(message.attempts)
         raise RuntimeError("this one never works")
@@ -111,9 +192,9 @@ def test_past_max_retry_it_is_dead(live: Live, works: Works) -> None:
 def test_on_error_is_asked_how_long_to_wait(live: Live, works: Works) -> None:
     asked: list[tuple[int, str]] = []
 
-    def wait(message: LeasedMessage, error: BaseException) -> int:
+    def wait(message: LeasedMessage, error: BaseException) -> timedelta:
         asked.append((message.attempts, str(error)))
-        return 0
+        return timedelta(0)
 
     @works.consumer(on_error=wait)
     async def handle(message: LeasedMessage) -> None:
@@ -135,7 +216,7 @@ def test_a_batch_is_acked_or_comes_again_together(live: Live, works: Works) -> N
         sizes.append(len(messages))
         if not failed:
             failed.extend(message.ref for message in messages)
-            raise Retry(delay_ms=0)
+            raise Retry(delay=timedelta(0))
 
     live.send(["x"] * 200)
     with works:
@@ -186,10 +267,10 @@ def test_no_handler_sees_the_context_variables_of_another(live: Live, works: Wor
     """Ten one after the other in one runner, half of which fail."""
     seen: list[str] = []
 
-    def on_error(message: Any, error: BaseException) -> int:
+    def on_error(message: Any, error: BaseException) -> timedelta:
         seen.append(WHOSE.get())
         WHOSE.set("on_error")
-        return 60_000
+        return timedelta(minutes=1)
 
     @works.consumer(concurrency=1, on_error=on_error)
     async def handle(message: Any) -> None:
@@ -254,7 +335,7 @@ def test_a_broker_that_comes_back_is_consumed_again(killable: Live, kind: Kind) 
     handled = Counter[str]()
     works = Works(kind, killable)
 
-    @works.consumer(lease_ms=3_000)
+    @works.consumer(lease=timedelta(seconds=3))
     async def handle(message: LeasedMessage) -> None:
         await asyncio.sleep(0.001)
         handled[message.text] += 1
@@ -287,7 +368,7 @@ def test_the_lease_of_a_long_handler_is_extended(live: Live, kind: Kind) -> None
     works = Works(kind, live, hooks=[hooks])
     begun: list[str] = []
 
-    @works.consumer(lease_ms=1_500, concurrency=1)
+    @works.consumer(lease=timedelta(milliseconds=1_500), concurrency=1)
     async def handle(message: LeasedMessage) -> None:
         begun.append(message.text)
         await asyncio.sleep(4)
@@ -307,7 +388,7 @@ def test_a_lost_lease_is_told_and_its_key_stays_taken(live: Live, kind: Kind) ->
     lock, running, most = threading.Lock(), 0, 0
     told: list[bool] = []
 
-    @works.consumer(lease_ms=300, concurrency=4)
+    @works.consumer(lease=timedelta(milliseconds=300), concurrency=4)
     async def handle(message: LeasedMessage) -> None:
         nonlocal running, most
         with lock:
@@ -316,7 +397,7 @@ def test_a_lost_lease_is_told_and_its_key_stays_taken(live: Live, kind: Kind) ->
         if message.attempts == 1:
             # Somebody gives it back by force: it comes again while this one still runs.
             with Client(live.url, namespace=live.namespace) as other:
-                other.settle_ids("t", "nack", ["m"], delay_ms=0)
+                other.settle_ids("t", "nack", ["m"], delay=timedelta(0))
             await asyncio.sleep(1.0)
             told.append(message.lease_lost)
         with lock:
@@ -342,7 +423,7 @@ def test_a_handler_decides_by_the_methods_of_its_message(live: Live, works: Work
 
     @works.consumer()
     async def handle(message: Any) -> None:
-        later = {"delay_ms": 3_600_000} if message.text == "nack" else {}
+        later = {"delay": timedelta(hours=1)} if message.text == "nack" else {}
         said = getattr(message, message.text)(**later)
         assert (await said if inspect.isawaitable(said) else said) == "done"
         if message.text == "ack":
@@ -392,9 +473,9 @@ def test_a_handler_over_its_time_limit_has_failed(
     asked: list[str] = []
     ended = threading.Event()
 
-    def wait(_: Any, error: BaseException) -> int:
+    def wait(_: Any, error: BaseException) -> timedelta:
         asked.append(type(error).__name__)
-        return 0
+        return timedelta(0)
 
     @works.consumer(
         time_limit=timedelta(seconds=1),
@@ -427,7 +508,7 @@ def test_a_worker_logs_its_start_its_connection_and_its_stop(
     caplog.set_level(logging.INFO)
     works = Works(kind, killable)
 
-    @works.consumer(wait_ms=60_000)
+    @works.consumer(wait=timedelta(minutes=1))
     async def handle(message: Any) -> None:
         """Nothing."""
 
@@ -472,7 +553,7 @@ def test_a_handler_that_sends_its_own_id_again_is_warned(
 
 
 def test_a_failure_is_stored_with_the_name_of_the_consumer(live: Live, works: Works) -> None:
-    @works.consumer(consumer_name="mail-worker", backoff=Backoff(first_ms=0))
+    @works.consumer(consumer_name="mail-worker", backoff=Backoff(first=timedelta(0)))
     async def handle(message: LeasedMessage) -> None:
         raise ValueError("no such street")
 

@@ -10,6 +10,7 @@ import re
 import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from datetime import timedelta
 
 import pytest
 
@@ -59,7 +60,7 @@ def test_a_trace_goes_on_in_the_handler(live: Live, kind: Kind) -> None:
     async def handle(message: LeasedMessage) -> None:
         inside.append(PARENT.get())
         if message.attempts == 1:
-            raise Retry(delay_ms=0)
+            raise Retry(delay=timedelta(0))
 
     trace, span = "0" * 31 + "7", "0" * 15 + "9"
     parent = f"00-{trace}-{span}-01"

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from delaylog.client.workers.held import Held, Hold
-from delaylog.client.workers.leases import LeaseBook
+from delaylog.client.workers.leases import Held, Hold, LeaseBook
 from tests.client.rows import received
 
 LEASE_S = 10.0

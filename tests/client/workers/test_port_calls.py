@@ -8,9 +8,9 @@ from array import array
 import msgpack
 import numpy as np
 
-from delaylog.client.calls.places import Places
+from delaylog.client.calls.call import Places
 from delaylog.client.models import Settled
-from delaylog.client.wire.bulk_answers import SettleAnswer
+from delaylog.client.wire.bulk import SettleAnswer
 from delaylog.client.workers.port_calls import COLUMNS_MIN, merged, settle_parts
 from tests.client.rows import received
 

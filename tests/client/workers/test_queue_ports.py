@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from datetime import timedelta
 
 from delaylog.client import AsyncClient, Client, Message
 from delaylog.client._async.workers.ports import async_queue_ports
@@ -20,7 +21,9 @@ def test_in_threads(live: Live) -> None:
     with Client(live.url, namespace=live.namespace) as queue:
         worker = ThreadWorker(queue_ports(queue))
 
-        @worker.consumer("t", group="g", tags=["x"], exact_tags=True, wait_ms=200)
+        @worker.consumer(
+            "t", group="g", tags=["x"], exact_tags=True, wait=timedelta(milliseconds=200)
+        )
         def handle(message: Message) -> None:
             seen.append(message.body)
 
@@ -37,7 +40,7 @@ async def test_in_a_loop(live: Live) -> None:
     async with AsyncClient(live.url, namespace=live.namespace) as queue:
         worker = AsyncWorker(async_queue_ports(queue))
 
-        @worker.consumer("t", wait_ms=200)
+        @worker.consumer("t", wait=timedelta(milliseconds=200))
         async def handle(message: Message) -> None:
             seen.append(message.body)
             if len(seen) == 2:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from delaylog.client.workers.held import Held, Hold
-from delaylog.client.workers.settling import (
+from delaylog.client.workers.leases import Held, Hold
+from delaylog.client.workers.settlements import (
     ACKED,
     GATHER_ROWS_MAX,
     GATHER_S,

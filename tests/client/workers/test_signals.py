@@ -87,12 +87,17 @@ def test_a_signal_ends_the_program(when: str) -> None:
             "handlers block the shutdown, 0.2 s after it began",
         ),
         (
+            "with Signals(lambda: 1 / 0, limit_s=0.2): ask(); time.sleep(60)",
+            128 + signal.SIGTERM,
+            "ZeroDivisionError",
+        ),
+        (
             "with Signals(lambda: None, limit_s=60): ask(); time.sleep(0.3); ask(); time.sleep(60)",
             -signal.SIGTERM,
             "",
         ),
     ],
-    ids=["left after its limit", "ended by the second signal"],
+    ids=["left after its limit", "left when the shutdown fails", "ended by the second signal"],
 )
 def test_a_program_that_does_not_end(program: str, status: int, said: str) -> None:
     done = ran(program)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from datetime import timedelta
 
 import pytest
 
@@ -113,7 +114,7 @@ def test_on_error_may_end_the_program(live: Live, works: Works, error: BaseExcep
         asked.set()
         raise error
 
-    @works.consumer(concurrency=1, on_error=on_error, backoff=Backoff(first_ms=0))
+    @works.consumer(concurrency=1, on_error=on_error, backoff=Backoff(first=timedelta(0)))
     async def handle(message: Message) -> None:
         raise RuntimeError("the database is gone")
 
@@ -167,7 +168,7 @@ def test_a_stop_fetches_nothing_that_it_gave_back(live: Live, kind: Kind, grace_
     works = Works(kind, live, hooks=[received])
     begun, go = threading.Event(), threading.Event()
 
-    @works.consumer(concurrency=1, prefetch=100, wait_ms=5_000)
+    @works.consumer(concurrency=1, prefetch=100, wait=timedelta(seconds=5))
     async def handle(message: Message) -> None:
         if message.text == "slow":
             begun.set()
@@ -249,7 +250,7 @@ def test_acks_of_a_broker_that_is_away_are_made_when_it_is_back(killable: Live, 
     killed = threading.Event()
     begun = threading.Event()
 
-    @works.consumer(lease_ms=20_000)
+    @works.consumer(lease=timedelta(seconds=20))
     async def handle(message: Message) -> None:
         begun.set()
         await asyncio.to_thread(killed.wait)

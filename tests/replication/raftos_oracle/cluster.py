@@ -13,9 +13,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from delaylog.client.free_ports import free_port
+from delaylog.client.child_broker import free_port
 from delaylog.replication.raftos_oracle import OracleSettings, RaftosOracle
-from delaylog.replication.raftos_oracle.roster import Address
+from delaylog.replication.raftos_oracle.settings import Address
 from delaylog.storage.files.file_system import FileSystem
 from delaylog.storage.files.os_file_system import OsFileSystem
 

@@ -10,10 +10,9 @@ from typing import Any
 
 import pytest
 
-from delaylog.replication.raftos_oracle.refusals import Refusal, Refused
-from delaylog.replication.raftos_oracle.roles import Candidate
-from delaylog.replication.raftos_oracle.roster import Address, Roster
-from delaylog.replication.raftos_oracle.state import ElectionState
+from delaylog.replication.raftos_oracle.datagrams import Refusal, Refused
+from delaylog.replication.raftos_oracle.settings import Address, Roster
+from delaylog.replication.raftos_oracle.state import Candidate, ElectionState
 from delaylog.replication.raftos_oracle.term_file import TermFile
 from tests.replication.raftos_oracle.cluster import settings
 from tests.storage.fake_disk import FakeDisk

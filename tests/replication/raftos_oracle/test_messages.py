@@ -7,9 +7,16 @@ from typing import Any
 
 import pytest
 
-from delaylog.replication.raftos_oracle.messages import SHAPES, Envelope, check, pack, unpack
-from delaylog.replication.raftos_oracle.refusals import Refusal, Refused
-from delaylog.replication.raftos_oracle.sessions import Stamp
+from delaylog.replication.raftos_oracle.datagrams import (
+    SHAPES,
+    Envelope,
+    Refusal,
+    Refused,
+    Stamp,
+    check,
+    pack,
+    unpack,
+)
 
 ID = "10.0.0.1:7001"
 LIFE = "0f" * 16

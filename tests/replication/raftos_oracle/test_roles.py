@@ -9,9 +9,9 @@ import asyncio
 import time
 from typing import Any
 
-from delaylog.replication.raftos_oracle.roles import RESPONSES_PENDING_MAX, Leader
+from delaylog.replication.epochs import EpochTick
 from delaylog.replication.raftos_oracle.settings import ElectionTiming
-from delaylog.replication.watermark import EpochTick
+from delaylog.replication.raftos_oracle.state import RESPONSES_PENDING_MAX, Leader
 from tests.replication.raftos_oracle.one_node import OneNode
 
 

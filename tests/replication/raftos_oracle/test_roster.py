@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from delaylog.replication.errors import ClusterError
-from delaylog.replication.raftos_oracle.roster import Address, Roster
+from delaylog.replication.raftos_oracle.settings import Address, Roster
 
 A, B, C = ("10.0.0.1", 7_001), ("10.0.0.2", 7_001), ("127.0.0.1", 65_535)
 

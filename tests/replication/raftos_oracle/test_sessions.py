@@ -10,8 +10,7 @@ from random import Random
 
 import pytest
 
-from delaylog.replication.raftos_oracle.refusals import Refusal, Refused
-from delaylog.replication.raftos_oracle.sessions import WINDOW, Sessions, Stamp
+from delaylog.replication.raftos_oracle.datagrams import WINDOW, Refusal, Refused, Sessions, Stamp
 from tests.effort import tries
 
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from delaylog.replication.epochs import EpochTick
 from delaylog.replication.raftos_oracle.settings import LogState
-from delaylog.replication.watermark import EpochTick
 from tests.replication.raftos_oracle.one_node import OneNode
 
 GRANTED = {"type": "request_vote_response", "vote_granted": True}

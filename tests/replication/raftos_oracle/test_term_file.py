@@ -9,7 +9,7 @@ from __future__ import annotations
 import pytest
 
 from delaylog.replication.errors import TermFileDamagedError
-from delaylog.replication.raftos_oracle.roster import Roster
+from delaylog.replication.raftos_oracle.settings import Roster
 from delaylog.replication.raftos_oracle.term_file import TermFile
 from tests.storage.fake_disk import SURVIVALS, DiskCrashed, FakeDisk, Survival
 

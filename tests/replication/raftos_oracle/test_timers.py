@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from delaylog.replication.raftos_oracle.timers import SteadyTimer
+from delaylog.replication.raftos_oracle.state import SteadyTimer
 
 
 async def test_errors_and_resets() -> None:

@@ -13,8 +13,13 @@ from typing import Any
 
 import pytest
 
-from delaylog.replication.raftos_oracle.messages import DATAGRAM_BYTES_MAX, Envelope, pack, unpack
-from delaylog.replication.raftos_oracle.sessions import Stamp
+from delaylog.replication.raftos_oracle.datagrams import (
+    DATAGRAM_BYTES_MAX,
+    Envelope,
+    Stamp,
+    pack,
+    unpack,
+)
 from delaylog.replication.raftos_oracle.settings import make_cryptor
 from tests.replication.raftos_oracle.cluster import CLUSTER_ID, SECRET, Cluster
 

@@ -6,10 +6,13 @@ import asyncio
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
+from datetime import timedelta
 from typing import Any
 
 from delaylog.client import Changed, Message, NewMessage, Settled
 from delaylog.client.errors import ApiError, NotFound, TooLate
+from delaylog.client.keywords import SettingsSpans
+from delaylog.client.wire.times import in_ms
 from tests.scenes.faces.face import (
     OF_BROKERS,
     Face,
@@ -29,8 +32,25 @@ def refusals() -> Iterator[None]:
         yield
     except ApiError as error:
         raise Refused(error.code) from error
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise Refused("bad_request") from error
+
+
+SPANS = {"catch_up_window", "delay", "interval", "jitter", "lease", "ttl", "wait"}
+
+
+def spelled(members: dict[str, Any]) -> dict[str, Any]:
+    """Members of the API as keywords of the SDK, which takes durations as timedelta."""
+    said: dict[str, Any] = {}
+    for name, value in members.items():
+        stem = name.removesuffix("_ms")
+        if stem == name or stem not in SPANS or value is None:
+            said[stem if stem in SPANS else name] = value
+        elif (stem, value) == ("ttl", -1):
+            said[stem] = timedelta.max
+        else:
+            said[stem] = timedelta(milliseconds=value)
+    return said
 
 
 class ClientFace(Face):
@@ -46,7 +66,7 @@ class ClientFace(Face):
     def do(self, name: str, *given: Any, **options: Any) -> Any:
         """Make a call about the topic."""
         with refusals():
-            return getattr(self.client, name)(self.topic, *given, **options)
+            return getattr(self.client, name)(self.topic, *given, **spelled(options))
 
     def each(self, name: str, **options: Any) -> list[Any]:
         """All that a call lists."""
@@ -58,7 +78,7 @@ class ClientFace(Face):
         return Sent(sent.id, sent.result)
 
     def send_many(self, messages: Sequence[dict[str, Any]]) -> list[Sent]:
-        rows = [NewMessage(**each) for each in messages]
+        rows = [NewMessage(**spelled(each)) for each in messages]
         return [Sent(each.id, each.result) for each in self.do("send_many", rows)]
 
     def receive(self, max: int = 1, **asked: Any) -> list[Taken]:
@@ -67,7 +87,7 @@ class ClientFace(Face):
     def settle(self, verb: str, settled: Sequence[Taken], **how: Any) -> list[str]:
         with refusals():
             results: list[Settled] = getattr(self.client, verb)(
-                [each.handle for each in settled], **how
+                [each.handle for each in settled], **spelled(how)
             )
         return [each.value for each in results]
 
@@ -138,7 +158,9 @@ class ClientFace(Face):
     def plain(self, name: str, *given: Any, **members: Any) -> dict[str, Any]:
         topic = () if name in OF_BROKERS else (self.topic,)
         with refusals():
-            found: dict[str, Any] = getattr(self.client.broker(), name)(*topic, *given, **members)
+            found: dict[str, Any] = getattr(self.client.broker(), name)(
+                *topic, *given, **spelled(members)
+            )
         return found
 
     def configure(self, **settings: Any) -> None:
@@ -154,7 +176,8 @@ class ClientFace(Face):
         return True
 
     def update(self, **settings: Any) -> dict[str, Any]:
-        return asdict(self.do("update_topic", **settings).settings)
+        changed = self.do("update_topic", **settings).settings
+        return in_ms(asdict(changed), *SettingsSpans.__annotations__)
 
     def counts(self, group: str | None = None) -> dict[str, int] | None:
         try:

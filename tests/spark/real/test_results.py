@@ -10,8 +10,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
 from pyspark_delaylog import last_result
-from pyspark_delaylog.results.load_result import LoadResult
-from pyspark_delaylog.results.publication import SMALL_ROWS_MAX
+from pyspark_delaylog.load_result import LoadResult
+from pyspark_delaylog.publication import SMALL_ROWS_MAX
 from tests.spark.frames import ids_of, messages
 from tests.spark.real.real_broker import RealBroker
 from tests.spark.test_batch_sink import sink

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delaylog.storage.columns.count_columns import MERGE_MIN, CountColumns
+from delaylog.storage.columns import MERGE_MIN, CountColumns
 
 few = st.dictionaries(st.integers(0, 60), st.integers(0, 1 << 20), max_size=3 * MERGE_MIN)
 

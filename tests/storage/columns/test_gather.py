@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delaylog.storage.columns.gather import gather
+from delaylog.storage.columns import gather
 
 BLOCK = bytes(range(256)) * 2
 

@@ -7,7 +7,7 @@ from typing import Any
 import msgpack
 import pytest
 
-from delaylog.storage.columns.packing import PART_ITEMS, PackedList, packed_parts, unpacked_members
+from delaylog.storage.checkpoint import PART_ITEMS, PackedList, packed_parts, unpacked_members
 
 MANY = 3 * PART_ITEMS + 7
 

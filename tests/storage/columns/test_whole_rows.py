@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delaylog.storage.columns.questions import among, distinct
-from delaylog.storage.columns.whole_rows import concat_rows, copy_rows, put_rows, take_rows
+from delaylog.storage.columns import among, concat_rows, copy_rows, distinct, put_rows, take_rows
 from delaylog.storage.layout import INDEX_ENTRY, STATE_ENTRY
 
 LAYOUTS = pytest.mark.parametrize("layout", [INDEX_ENTRY, STATE_ENTRY], ids=["index", "state"])

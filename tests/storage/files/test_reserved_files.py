@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from delaylog.storage.errors import DiskFullError
-from delaylog.storage.files.reserved_files import ReservedFileSystem
-from delaylog.storage.files.space_reserve import SpaceReserve
+from delaylog.storage.files.space_reserve import ReservedFileSystem, SpaceReserve
 from tests.storage.small_disk import SmallDisk
 
 MIB = 1 << 20

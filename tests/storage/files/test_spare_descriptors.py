@@ -15,13 +15,13 @@ CALLS = ("open", "listdir", "remove_tree", "sync_folder", "retention_suspended")
 STARVED = """
 import os, resource, sys
 from delaylog.broker.host.system.folder_lock import retention_suspended
-from delaylog.storage.files import spare_descriptors
+from delaylog.storage.files import file_system
 from delaylog.storage.errors import NoDescriptorError
 from delaylog.storage.files.os_file_system import OsFileSystem
 
 folder, call, spares = sys.argv[1], sys.argv[2], int(sys.argv[3])
 resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
-spare_descriptors.hold_spares(spares)
+file_system.hold_spares(spares)
 fs = OsFileSystem()
 calls = {
     "open": lambda: fs.open(f"{folder}/file", create=True).close(),
@@ -38,7 +38,7 @@ except OSError:
 try:
     calls[call]()
     spares_left = 0
-    while spare_descriptors.give_spare():
+    while file_system.give_spare():
         spares_left += 1
     print("done", spares_left)
 except NoDescriptorError:

@@ -7,10 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from delaylog.storage.hours.few_refs import find_few
-from delaylog.storage.hours.hour_counts import HourCounts
-from delaylog.storage.hours.hour_store import HourStore
-from delaylog.storage.ids.id_hash import IdHash
+from delaylog.storage.hours.hour_store import HourStore, find_few
+from delaylog.storage.hours.hour_table import HourCounts
 from delaylog.storage.layout import (
     BLANK_STATE,
     DEFAULT_GROUP,
@@ -23,6 +21,7 @@ from delaylog.storage.layout import (
 from delaylog.storage.log.payloads import SendDecision
 from delaylog.storage.messages.batch import MessageBatch, TextColumn
 from delaylog.storage.messages.rows import place_rows
+from delaylog.storage.runs.id_hash import IdHash
 from delaylog.storage.work import Work
 from tests.storage.fake_disk import FakeDisk
 

@@ -21,10 +21,10 @@ from delaylog.storage.files.file_system import File
 from delaylog.storage.files.os_file_system import OsFileSystem
 from delaylog.storage.hours import compaction, open_hours
 from delaylog.storage.hours.compaction import Removal
-from delaylog.storage.hours.hour_counts import HourCounts
 from delaylog.storage.hours.hour_store import HourStore
-from delaylog.storage.hours.indexes.second_index import SecondIndex
-from delaylog.storage.hours.states.piece import PAGE_ROWS
+from delaylog.storage.hours.hour_table import HourCounts
+from delaylog.storage.hours.second_index import SecondIndex
+from delaylog.storage.hours.state_column import PAGE_ROWS
 from delaylog.storage.layout import HOUR_MS, STATE_ENTRY, MessageState, hour_name
 from tests.storage.fake_disk import SURVIVALS, DiskCrashed, FakeDisk, FakeFile, Survival
 from tests.storage.hours.hour_model import FIRST, FOLDER, Model, open_store, run

@@ -10,7 +10,7 @@ from typing import NoReturn
 import pytest
 
 from delaylog.storage.errors import NoDescriptorError
-from delaylog.storage.hours.hour_files import HourFiles
+from delaylog.storage.hours.open_hours import HourFiles
 from tests.storage.fake_disk import FakeDisk
 
 

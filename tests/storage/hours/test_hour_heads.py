@@ -10,9 +10,9 @@ from collections.abc import Callable
 
 import pytest
 
-from delaylog.storage.hours import hour_heads
+from delaylog.storage.hours import open_hours
 from delaylog.storage.hours.hour_store import HourStore
-from delaylog.storage.hours.indexes.second_index import SecondIndex
+from delaylog.storage.hours.second_index import SecondIndex
 from delaylog.storage.layout import HOUR_MS
 from tests.storage.fake_disk import FakeDisk
 from tests.storage.hours.hour_model import FIRST, Model, check_chains, open_store, run
@@ -35,13 +35,13 @@ def add(store: HourStore, model: Model) -> None:
 
 def once(monkeypatch: pytest.MonkeyPatch, during: Callable[[Rebuild], Rebuild]) -> None:
     """Replace the next rebuild of heads."""
-    real = hour_heads.rebuild
+    real = open_hours.rebuild
 
     def rebuild(parts: list[object]) -> SecondIndex:
-        monkeypatch.setattr(hour_heads, "rebuild", real)
+        monkeypatch.setattr(open_hours, "rebuild", real)
         return during(real)(parts)
 
-    monkeypatch.setattr(hour_heads, "rebuild", rebuild)
+    monkeypatch.setattr(open_hours, "rebuild", rebuild)
 
 
 @pytest.mark.parametrize("dropped", [False, True])

@@ -19,14 +19,12 @@ from hypothesis import strategies as st
 from delaylog.storage.errors import DiskFullError
 from delaylog.storage.files.file_system import File
 from delaylog.storage.hours import delay_hour
-from delaylog.storage.hours.few_refs import put_few
-from delaylog.storage.hours.hour_counts import HourCounts
-from delaylog.storage.hours.hour_store import HourStore
-from delaylog.storage.hours.indexes.second_index import SecondIndex
+from delaylog.storage.hours.hour_store import HourStore, put_few
+from delaylog.storage.hours.hour_table import HourCounts
 from delaylog.storage.hours.open_hours import COLUMNS_KEPT_MAX
-from delaylog.storage.hours.states.piece import PAGE_ROWS, PAGE_SIZE
-from delaylog.storage.hours.states.state_column import COLUMN_BYTES
-from delaylog.storage.hours.states.state_seal import sealed
+from delaylog.storage.hours.second_index import SecondIndex
+from delaylog.storage.hours.state_column import COLUMN_BYTES, PAGE_ROWS, PAGE_SIZE
+from delaylog.storage.hours.state_seal import sealed
 from delaylog.storage.layout import (
     HOUR_MS,
     HOUR_SHIFT,

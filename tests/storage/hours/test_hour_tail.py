@@ -5,9 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from delaylog.storage.hours.far.far_pile import FarPile
-from delaylog.storage.hours.hour_tail import HourTail, TailChunk
-from delaylog.storage.hours.tail_pile import TailPile, sort_loose
+from delaylog.storage.hours.tails import FarPile, HourTail, TailChunk, TailPile, sort_loose
 from delaylog.storage.layout import INDEX_ENTRY
 from delaylog.storage.messages.rows import PlacedRows
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delaylog.storage.hours.whereabouts import KEPT, Whereabouts
+from delaylog.storage.hours.hour_store import KEPT, Whereabouts
 from delaylog.storage.layout import HOUR_SHIFT, INDEX_MASK, Int64Array
 
 SOME = st.lists(

@@ -8,17 +8,19 @@ from pathlib import Path
 import msgpack
 import pytest
 
+from delaylog.storage.checkpoint import Checkpoint, load_newest, write_checkpoint
 from delaylog.storage.errors import CorruptionError, NewerFormatError, OlderFormatError
 from delaylog.storage.files.os_file_system import OsFileSystem
-from delaylog.storage.folder.checkpoint import Checkpoint, load_newest, write_checkpoint
 from delaylog.storage.layout import FrameKind
-from delaylog.storage.log.frames import Tick, encode_frame, frame_crc
-from delaylog.storage.log.levels import (
+from delaylog.storage.log.frames import (
     FIRST_LEVEL,
     KNOWN_LEVEL,
+    Tick,
     check_level,
     decode_level,
+    encode_frame,
     encode_level,
+    frame_crc,
 )
 from delaylog.storage.log.log_reader import FrameHops, frames_in
 from delaylog.storage.log.physical_log import PhysicalLog

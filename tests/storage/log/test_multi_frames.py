@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from delaylog.storage.layout import FrameHeader, FrameKind
 from delaylog.storage.log.frames import Frame
-from delaylog.storage.log.multi_frames import encode_multi, frames_of
+from delaylog.storage.log.payloads import encode_multi, frames_of
 
 
 def header(kind: FrameKind, size: int) -> FrameHeader:

@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 
 from delaylog.storage.layout import FrameKind
 from delaylog.storage.log.frames import Tick
-from delaylog.storage.log.physical_log import PhysicalLog
-from delaylog.storage.log.recent_frames import RecentFrames
+from delaylog.storage.log.physical_log import PhysicalLog, RecentFrames
 from tests.effort import tries
 from tests.storage.fake_disk import FakeDisk
 

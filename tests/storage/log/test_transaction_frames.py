@@ -5,13 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from delaylog.storage.log.payloads import SendDecision, unpack
-from delaylog.storage.log.transaction_frames import (
+from delaylog.storage.log.payloads import (
     PART,
     EndedTransaction,
     PublishDecision,
+    SendDecision,
     StagedPart,
     checksum,
+    unpack,
     wire_of,
 )
 

@@ -15,8 +15,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from delaylog.contract.errors import BatchError
+from delaylog.contract.members import BatchError
 from delaylog.storage.messages.batch import (
+    BatchRanges,
     MessageBatch,
     TextColumn,
     decode_send,
@@ -25,7 +26,6 @@ from delaylog.storage.messages.batch import (
     join_batches,
     with_wire,
 )
-from delaylog.storage.messages.batch_ranges import BatchRanges
 from tests.effort import tries
 
 ROWS_MAX = 100

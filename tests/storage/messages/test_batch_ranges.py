@@ -8,8 +8,13 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delaylog.storage.messages.batch import MessageBatch, decode_send, encode_send, expand
-from delaylog.storage.messages.batch_ranges import BatchRanges
+from delaylog.storage.messages.batch import (
+    BatchRanges,
+    MessageBatch,
+    decode_send,
+    encode_send,
+    expand,
+)
 
 TEXTS = {"body": "bodies", "id": "id", "key": "key", "tags": "tags", "headers": "headers"}
 NUMBERS = {"ttl_ms": np.int64, "priority": np.int32, "max_retry": np.uint16}

@@ -15,8 +15,14 @@ from hypothesis import strategies as st
 from delaylog.storage.errors import CorruptionError, DiskFullError
 from delaylog.storage.files.os_file_system import OsFileSystem
 from delaylog.storage.runs import run_store
-from delaylog.storage.runs.key_run import KeyRun
-from delaylog.storage.runs.run_store import MERGED_RUNS, Jobs, RunStore, open_runs, read_stored
+from delaylog.storage.runs.run_store import (
+    MERGED_RUNS,
+    Jobs,
+    KeyRun,
+    RunStore,
+    open_runs,
+    read_stored,
+)
 
 FS = OsFileSystem()
 

@@ -132,10 +132,13 @@ def members_of(
         field.ours(text) for field, text in zip(declared, fields, strict=False)
     )
     line = Line(tuple(times), days, month, weekdays, both)
-    return line.members() | years("".join(fields[6:]), zone, zones)
+    return line.members() | bounds_of_years("".join(fields[6:]), zone, zones)
 
 
-def years(text: str, zone: str, zones: Zones, *, first: int = 1970) -> dict[str, int]:
+YEAR_MAX: Final = 8_998
+
+
+def bounds_of_years(text: str, zone: str, zones: Zones, *, first: int = 1970) -> dict[str, int]:
     """`start_ms` and `end_ms` of a field of years. Raises RefusedError."""
     if text in ("*", "?", ""):
         return {}
@@ -144,11 +147,12 @@ def years(text: str, zone: str, zones: Zones, *, first: int = 1970) -> dict[str,
         start, dash, stop = term.partition("-")
         if not start.isdecimal() or not (stop or "0").isdecimal() or bool(dash) != bool(stop):
             raise RefusedError(f"the years {text!r} are no range: put a schedule for each year")
-        found |= set(range(int(start), int(stop or start) + 1))
+        years = range(int(start), int(stop or start) + 1)
+        if not first <= years.start <= years.stop <= YEAR_MAX + 1:
+            raise RefusedError(f"a year must lie from {first} to {YEAR_MAX}, not {text!r}")
+        found |= set(years)
     if not found or max(found) - min(found) + 1 != len(found):
         raise RefusedError(f"the years {text!r} are no range: put a schedule for each range")
-    if not first <= min(found) <= max(found) < 8_999:
-        raise RefusedError(f"a year must lie from {first} to 8998, not {text!r}")
     clock = WallClock(zones.zone(zone))
     return {
         "start_ms": clock.instant(datetime(min(found), 1, 1)) * 1_000,  # noqa: DTZ001

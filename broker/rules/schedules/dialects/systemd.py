@@ -10,7 +10,7 @@ import re
 from typing import Any, Final
 
 from delaylog.broker.rules.schedules.dialects.fields import MONDAY_FIRST, Field, RefusedError
-from delaylog.broker.rules.schedules.dialects.lines import Line, years
+from delaylog.broker.rules.schedules.dialects.lines import Line, bounds_of_years
 from delaylog.broker.rules.schedules.zones import Zones
 
 _SHORTHANDS: Final = {
@@ -31,7 +31,7 @@ _TIME: Final = re.compile(r"([^:]+):([^:]+)(?::([^:]+))?")
 _TERM: Final = re.compile(r"(\*|[0-9]+)(?:\.\.([0-9]+))?(?:/([0-9]+))?", re.ASCII)
 
 
-def is_line(text: str) -> bool:
+def is_systemd_line(text: str) -> bool:
     """Whether a text is a calendar event."""
     words = text.split()
     # Fields of cron have dashes, too.
@@ -41,7 +41,7 @@ def is_line(text: str) -> bool:
     return short or dated or timed or ".." in text
 
 
-def convert(text: str, zone: str, zones: Zones) -> dict[str, Any]:
+def from_systemd(text: str, zone: str, zones: Zones) -> dict[str, Any]:
     """The members of a timing. Raises RefusedError."""
     words = text.split()
     own = words.pop() if len(words) > 1 and words[-1] in {*zones.names, "UTC"} else None
@@ -73,7 +73,7 @@ def convert(text: str, zone: str, zones: Zones) -> dict[str, Any]:
         weekday,
         both=True,
     )
-    members = line.members() | years(year.replace("..", "-"), zone, zones)
+    members = line.members() | bounds_of_years(year.replace("..", "-"), zone, zones)
     return members if own is None or own == "UTC" else {**members, "zone": own}
 
 
@@ -118,9 +118,8 @@ def _from_end(text: str) -> str:
         match = _TERM.fullmatch(term)
         if match is None or match[1] == "*":
             raise RefusedError(f"~ has no term {term!r}")
-        start, stop, step = int(match[1]), match[2], match[3]
-        ends = range(start, (int(stop) if stop else 1) - 1, -int(step or 1))
-        out += list(ends) if step or stop else [start]
-    if not out or min(out) < 1 or max(out) > 31:
-        raise RefusedError(f"~ has days from 1 to 31, not {text!r}")
+        start, stop, step = int(match[1]), int(match[2] or 1), int(match[3] or 1)
+        if not 1 <= stop <= start <= 31 or step < 1:
+            raise RefusedError(f"~ has days from 1 to 31, the farthest first, not {text!r}")
+        out += range(start, stop - 1, -step) if match[2] or match[3] else [start]
     return ",".join(f"L-{back - 1}" if back > 1 else "L" for back in dict.fromkeys(out))

@@ -1,24 +1,54 @@
-"""The dialects that are known, by name: the recognisers of foreign lines, and their conversions."""
+"""The dialects that are known, by name: the recognisers of foreign lines, and their conversions.
+
+`readings` says what a line means that is not ours; `converted` converts one whose dialect the
+caller names. The dialect `ics` is iCalendar (RFC 5545): the lines of an event, or its rule alone;
+`rrule` is that of the RFC.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
-from delaylog.broker.rules.schedules.dialects import (
-    aws,
-    croniter,
-    ics,
-    quartz,
-    spring,
-    systemd,
-    vixie,
+from delaylog.broker.rules.schedules.dialects.cron_lines import (
+    from_aws,
+    from_croniter,
+    from_quartz,
+    from_spring,
+    from_vixie,
+    is_aws_line,
+    is_croniter_line,
+    is_plain_vixie,
+    is_quartz_line,
+    is_spring_line,
+    is_vixie_line,
 )
 from delaylog.broker.rules.schedules.dialects.fields import RefusedError
 from delaylog.broker.rules.schedules.dialects.lines import written
+from delaylog.broker.rules.schedules.dialects.systemd import from_systemd, is_systemd_line
+from delaylog.broker.rules.schedules.rrule_text import members_of_text
 from delaylog.broker.rules.schedules.zones import PACKAGED, Zones
-from delaylog.contract.calls.schedule_members import DIALECTS
-from delaylog.contract.errors import MemberError
+from delaylog.contract.calls.schedules import DIALECTS, RRULE_BYTES_MAX
+from delaylog.contract.members import MemberError, Text
+
+# ------------------------------------------------------------------------------------ iCalendar
+
+_SIGNS: Final = re.compile(r"FREQ\s*=|RRULE\s*[:;]|DTSTART|BEGIN:V", re.IGNORECASE)
+
+
+def is_ics_line(text: str) -> bool:
+    """Whether a text has a recurrence rule."""
+    return bool(_SIGNS.search(text))
+
+
+def from_ics(text: str, zone: str, zones: Zones) -> dict[str, Any]:
+    """The members of a timing. Raises MemberError that names `rrule`."""
+    given = {"rrule": text} if zone == "UTC" else {"rrule": text, "zone": zone}
+    return members_of_text(given, zones)
+
+
+# --------------------------------------------------------------------------------- all dialects
 
 
 class Dialect(NamedTuple):
@@ -33,20 +63,18 @@ class Dialect(NamedTuple):
 
 
 TABLE: Final[Mapping[str, Dialect]] = {
-    "aws": Dialect("AWS EventBridge (Sunday is 1)", aws.is_line, aws.convert),
-    "quartz": Dialect("Quartz (Sunday is 1)", quartz.is_line, quartz.convert),
-    "spring": Dialect("Spring (Monday is 1)", spring.is_line, spring.convert),
+    "aws": Dialect("AWS EventBridge (Sunday is 1)", is_aws_line, from_aws),
+    "quartz": Dialect("Quartz (Sunday is 1)", is_quartz_line, from_quartz),
+    "spring": Dialect("Spring (Monday is 1)", is_spring_line, from_spring),
     "croniter": Dialect(
         "croniter (the second is the sixth field)",
-        croniter.is_line,
-        croniter.convert,
+        is_croniter_line,
+        from_croniter,
         lambda _: False,
     ),
-    "vixie": Dialect(
-        "crontab", vixie.is_line, vixie.convert, lambda text: not vixie.is_plain(text)
-    ),
-    "systemd": Dialect("systemd", systemd.is_line, systemd.convert),
-    "ics": Dialect("iCalendar", ics.is_line, ics.convert),
+    "vixie": Dialect("crontab", is_vixie_line, from_vixie, lambda text: not is_plain_vixie(text)),
+    "systemd": Dialect("systemd", is_systemd_line, from_systemd),
+    "ics": Dialect("iCalendar", is_ics_line, from_ics),
 }
 assert set(TABLE) == set(DIALECTS)
 
@@ -86,6 +114,9 @@ def with_converted(members: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str
         what = f"must be one of {', '.join(TABLE)}, not {name!r}"
         raise MemberError(f"from {what}", field="from", what=what)
     lines = [form for form in ("cron", "rrule") if isinstance(out.get(form), str)]
+    for form in lines:
+        # A line of a crontab may have a long command.
+        Text(form, "A line of another scheduler.", RRULE_BYTES_MAX).check(out[form])
     if len(lines) != 1:
         what = "names the dialect of a line: give the line as cron or as rrule"
         raise MemberError(f"from {what}", field="from", what=what)

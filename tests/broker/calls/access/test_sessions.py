@@ -13,7 +13,7 @@ from delaylog.broker.calls.access.sessions import (
     TICKET_MS,
     Sessions,
 )
-from delaylog.broker.calls.problems import Problem
+from delaylog.broker.calls.answers import Problem
 from delaylog.broker.engine.access.grants import ALL
 
 CALLER = Caller("somebody", ALL)

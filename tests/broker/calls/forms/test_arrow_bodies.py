@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delaylog.broker.calls.forms.arrow_bodies import decode_arrow
-from delaylog.broker.calls.problems import Problem
+from delaylog.broker.calls.answers import Problem
+from delaylog.broker.calls.forms.bulk_bodies import decode_arrow
 from delaylog.broker.engine.limits import Limits
 from delaylog.contract.message_fields import COLUMNS
 from delaylog.contract.own_backoff import split_own_backoff
@@ -180,6 +180,19 @@ def test_a_value_may_be_text() -> None:
     """As Spark's `string` columns are."""
     batch = decode_arrow(stream(one(value=pa.array(["é", ""], pa.string()))), LIMITS)
     assert batch.body.values(2) == ["é".encode(), b""]
+
+
+def test_headers_have_the_bytes_of_those_in_json() -> None:
+    """So that one limit of their size holds for both."""
+    sizes = [0, 1, 31, 32, 255, 256, 30_000]
+    rows = [{"k" * (1 + size % 300): "v" * size for size in sizes}, {}]
+    rows += [{f"{n}": "" for n in range(count)} for count in (1, 15, 16, 300)]
+    pairs = [
+        [{"key": key, "value": text.encode()} for key, text in row.items()] or None for row in rows
+    ]
+    batch = decode_arrow(stream(one(headers=pa.array(pairs, HEADERS))), LIMITS)
+    wanted = [msgpack.packb(row) if row else b"" for row in rows]
+    assert batch.headers.values(batch.n) == wanted
 
 
 @pytest.mark.parametrize("mode", ["keep", "replace", "reject", None])

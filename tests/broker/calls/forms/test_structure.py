@@ -8,8 +8,8 @@ import msgpack
 import orjson
 import pytest
 
-from delaylog.broker.calls.forms.structure import UNCOUNTED_BYTES_MAX, check_json, check_msgpack
-from delaylog.broker.calls.problems import Problem
+from delaylog.broker.calls.answers import Problem
+from delaylog.broker.calls.forms.parsers import UNCOUNTED_BYTES_MAX, check_json, check_msgpack
 
 VALUES = [
     [],

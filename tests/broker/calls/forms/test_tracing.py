@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from delaylog.broker.calls.forms import tracing
+from delaylog.broker.calls.forms import descriptions
 from tests.broker.engine.host import Host
 
 
@@ -43,7 +43,7 @@ class Asking:
         )
         ctx: Any = SimpleNamespace(node=node)
         topic = host.topic
-        asked = tracing.traces_of(ctx, topic, topic.default, host.find(ids))  # type: ignore[arg-type]
+        asked = descriptions.traces_of(ctx, topic, topic.default, host.find(ids))  # type: ignore[arg-type]
         return [[step["event"] for step in trace.steps] for trace in asyncio.run(asked)]
 
 
@@ -69,11 +69,11 @@ def test_the_log_is_read_on(asking: Any) -> None:
 def test_few_are_kept(asking: Any) -> None:
     """The ones asked for least recently go; pages of several messages are not kept."""
     host = asking.host
-    names = host.ids_of(host.send(tracing.TRACES_KEPT + 1))
+    names = host.ids_of(host.send(descriptions.TRACES_KEPT + 1))
     for name in names:
         asking.ask(name)
     asking.ask(*names[:2])
-    assert len(host.engine.state.recent_traces) == tracing.TRACES_KEPT
+    assert len(host.engine.state.recent_traces) == descriptions.TRACES_KEPT
     first = asking.starts[0]
     asking.ask(names[0])
     asking.ask(names[-1])

@@ -15,9 +15,8 @@ import pytest
 from delaylog.broker.calls.context import Context
 from delaylog.broker.calls.handlers import transactions
 from delaylog.broker.calls.operations import HANDLERS
-from delaylog.broker.engine.engine import Engine
+from delaylog.broker.engine.engine import Engine, Setup
 from delaylog.broker.engine.errors import ConflictError, EngineError, GoneError, NotLeadingError
-from delaylog.broker.engine.setup import Setup
 from delaylog.contract.calls.table import BY_NAME
 from delaylog.storage.files.os_file_system import OsFileSystem
 from tests.broker.engine.host import batch_of

@@ -16,7 +16,7 @@ from delaylog.broker.calls.shapes import ReceiveCall
 from delaylog.broker.calls.turn.long_poll import long_poll
 from delaylog.broker.calls.turn.receives import ReceiveMerger
 from delaylog.broker.calls.turn.writes import Settling
-from delaylog.broker.engine.deliver.settling import Receipts
+from delaylog.broker.engine.deliver.settlements import Receipts
 from delaylog.broker.engine.limits import Limits
 from delaylog.broker.engine.model import Delivery
 from delaylog.broker.engine.ready.tag_filter import TagFilter
@@ -59,7 +59,7 @@ async def test_everybody_gets_one(tmp_path: Path) -> None:
 async def test_an_answer_that_is_full_leaves_the_rest_to_others_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("delaylog.broker.engine.deliver.selecting.RECEIVE_BYTES_MAX", 1_000)
+    monkeypatch.setattr("delaylog.broker.engine.deliver.receives.RECEIVE_BYTES_MAX", 1_000)
     async with a_place(tmp_path) as place:
         place.send(20, size=400)
         calls = [place.receive() for _ in range(20)]

@@ -16,20 +16,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from delaylog.broker.calls.turn.send_merger import PART_BYTES_MAX, SendMerger
-from delaylog.broker.calls.turn.single_sends import Part
-from delaylog.broker.engine.engine import Engine
+from delaylog.broker.calls.turn.askers import Part
+from delaylog.broker.calls.turn.sends import PART_BYTES_MAX, SendMerger
+from delaylog.broker.engine.engine import Engine, Setup
 from delaylog.broker.engine.errors import DiskFullRefusal, NotLeadingError
 from delaylog.broker.engine.limits import Limits
 from delaylog.broker.engine.send.quotas import QuotaError
-from delaylog.broker.engine.setup import Setup
 from delaylog.broker.engine.topics.settings import TopicSettings
-from delaylog.broker.host.commits.position_waiters import Completion
-from delaylog.broker.host.turn_shares import TurnShares
-from delaylog.replication.leading.leader import Acks
+from delaylog.broker.host.background import TurnShares
+from delaylog.broker.host.log_commits import Completion
+from delaylog.replication.leader import Acks
 from delaylog.storage.files.os_file_system import OsFileSystem
-from delaylog.storage.messages.batch import MessageBatch, decode_send, encode_send
-from delaylog.storage.messages.singles import Single
+from delaylog.storage.messages.batch import MessageBatch, Single, decode_send, encode_send
 from tests.waiting import until
 
 NOW_MS = 450_000 * 3_600_000
@@ -258,6 +256,21 @@ def test_who_repeats_an_id_is_answered_among_the_refused(stub: Stub, quota: str)
     assert [at for at, each in enumerate(answers) if each == 0] == good
     assert all(each.facts["quota"] == quota for each in answers if each)
     assert stub.frames <= 3
+
+
+@pytest.mark.parametrize(("merge", "code"), [("keep", 1), ("reject", 3)])
+def test_a_repeat_does_not_go_before_what_it_repeats(stub: Stub, merge: str, code: int) -> None:
+    """Where a quota has room for one, behind a send that is alone; others are refused."""
+    stub.configure(pending=2)
+    named = [Single(b"x", 0, True, {"id": b"i"}, merge)] * 2
+    other = Single(b"x", 0, True, None, merge)
+    sent = [other, named[0], other, named[1], other]
+    answers = stub.answers(*((part, None) for part in sent))
+    _, (first, at), refused, (repeat, behind), last = answers
+    assert first.part(at, 1).code(0) == 0
+    assert repeat.part(behind, 1).code(0) == code
+    assert isinstance(refused, QuotaError)
+    assert isinstance(last, QuotaError)
 
 
 def test_only_who_asks_for_too_much_is_refused(stub: Stub) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from delaylog.broker.cli.connection import ANSWER_S
-from delaylog.broker.cli.doctor.broker_checks import CHECKS, NAMED_MAX, Examined, examine
+from delaylog.broker.cli.doctor.broker import CHECKS, NAMED_MAX, Examined, examine
 from delaylog.broker.cli.doctor.machine_checks import CHECKS as MACHINE_CHECKS
 from delaylog.broker.cli.watching.scrapes import Change, parse_scrape
 from tests.starts.warm import as_text, run_warm

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from delaylog.broker.cli.doctor.cluster_checks import (
+from delaylog.broker.cli.doctor.cluster import (
     CHECKS,
     REPLACED_WARN,
     Asked,

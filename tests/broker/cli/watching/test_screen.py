@@ -8,17 +8,18 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from delaylog.broker.cli.watching.scrapes import Change, parse_scrape
-from delaylog.broker.cli.watching.screen import KEYS, View, detail, screen, table
-from delaylog.broker.cli.watching.topic_rows import (
+from delaylog.broker.cli.watching.scrapes import (
     COLUMNS,
     OTHER,
+    Change,
     TopicRow,
     bars,
     cells,
+    parse_scrape,
     rows_of,
     seconds_text,
 )
+from delaylog.broker.cli.watching.screen import KEYS, View, detail, screen, table
 
 BEFORE = """
 delaylog_sent_total{namespace="default",topic="a"} 10

@@ -12,15 +12,15 @@ import pytest
 
 from delaylog.broker.cluster.config import (
     ClusterConfig,
+    KeyUse,
     check_founding,
     cluster_id_of,
     load_cluster,
     make_member,
 )
-from delaylog.broker.cluster.config.secret import KeyUse
 from delaylog.replication.configuration import Configuration
 from delaylog.replication.errors import ClusterError
-from delaylog.replication.leading.leader import Acks
+from delaylog.replication.leader import Acks
 from tests.certificates import self_signed, write_pair
 
 SECRET = bytes(range(32)).hex()

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from delaylog.broker.cluster.config.secret import (
+from delaylog.broker.cluster.config import (
     ClusterSecret,
     KeyUse,
     derive_key,

@@ -9,13 +9,12 @@ from typing import Any
 
 import pytest
 
-from delaylog.broker.backup.manifest import Manifest
+from delaylog.broker.backup.copies import Manifest
 from delaylog.broker.cluster.copies.exchange import Copies
-from delaylog.broker.cluster.copies.incoming import IncomingFolder
+from delaylog.broker.cluster.copies.incoming_folder import IncomingFolder
 from delaylog.broker.host.machine import REAL
 from delaylog.replication.errors import PeerError
-from delaylog.replication.events import Role
-from delaylog.replication.messages import CopyEnd, CopyOffer, CopyPart
+from delaylog.replication.messages import CopyEnd, CopyOffer, CopyPart, Role
 from delaylog.storage.files.os_file_system import OsFileSystem
 from delaylog.storage.log.frames import Tick
 from delaylog.storage.log.tick_slots import TickRecord

@@ -18,14 +18,12 @@ from random import Random
 import numpy as np
 import pytest
 
-from delaylog.broker.backup.manifest import Manifest
-from delaylog.broker.cluster.copies.giving import CopyGiver
-from delaylog.broker.cluster.copies.incoming import INCOMING, IncomingFolder
-from delaylog.broker.cluster.copies.limits import CopyLimits
-from delaylog.broker.cluster.copies.receiving import CopyReceiver
-from delaylog.broker.engine.engine import Engine
-from delaylog.broker.engine.send.sending import send
-from delaylog.broker.engine.setup import Setup
+from delaylog.broker.backup.copies import Manifest
+from delaylog.broker.cluster.copies.giver import CopyGiver
+from delaylog.broker.cluster.copies.incoming_folder import INCOMING, CopyLimits, IncomingFolder
+from delaylog.broker.cluster.copies.receiver import CopyReceiver
+from delaylog.broker.engine.engine import Engine, Setup
+from delaylog.broker.engine.send.sends import send
 from delaylog.broker.host.machine import REAL
 from delaylog.broker.host.system.folder_lock import retention_suspended
 from delaylog.replication.errors import PeerError

@@ -8,17 +8,22 @@ from pathlib import Path
 
 import pytest
 
-from delaylog.broker.cluster.config import ClusterConfig, Member, cluster_id_of
-from delaylog.broker.cluster.config.secret import ClusterSecret, KeyUse
-from delaylog.broker.cluster.copies.healing import heal, note_damage, noted_damage, set_aside
-from delaylog.broker.cluster.copies.incoming import MARK
+from delaylog.broker.cluster.config import (
+    ClusterConfig,
+    ClusterSecret,
+    KeyUse,
+    Member,
+    cluster_id_of,
+)
+from delaylog.broker.cluster.copies.damaged_files import heal, note_damage, noted_damage, set_aside
+from delaylog.broker.cluster.copies.incoming_folder import MARK
 from delaylog.broker.cluster.member_files import META, new_learner, open_member
 from delaylog.broker.cluster.peers import PeerTransport
-from delaylog.broker.cluster.peers.seams import PeerConfig, PeerHost
+from delaylog.broker.cluster.peers.transport import PeerConfig, PeerHost
 from delaylog.broker.host.machine import REAL
-from delaylog.client.free_ports import free_port
+from delaylog.client.child_broker import free_port
 from delaylog.replication.errors import ClusterError
-from delaylog.replication.leading.leader import Acks
+from delaylog.replication.leader import Acks
 from delaylog.replication.messages import Hello
 from delaylog.replication.meta import MetaFile, load_meta
 from delaylog.storage.errors import CorruptionError, DiskFullError

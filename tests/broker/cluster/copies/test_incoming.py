@@ -11,8 +11,8 @@ from collections.abc import Callable
 import pytest
 from crc32c import crc32c
 
-from delaylog.broker.backup.manifest import MANIFEST, BackupError, FileEntry, Manifest
-from delaylog.broker.cluster.copies.incoming import IncomingFolder, install
+from delaylog.broker.backup.copies import MANIFEST, BackupError, FileEntry, Manifest
+from delaylog.broker.cluster.copies.incoming_folder import IncomingFolder, install
 from delaylog.storage.errors import DiskFullError
 from delaylog.storage.log.frames import Tick
 from delaylog.storage.log.tick_slots import TickRecord, TickSlots

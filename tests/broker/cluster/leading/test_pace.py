@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from delaylog.broker.cluster.leading.pace import Pace
+from delaylog.broker.cluster.leading.gate import Pace
 from delaylog.broker.engine.errors import NotLeadingError
 
 

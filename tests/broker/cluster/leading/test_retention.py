@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from delaylog.broker.cluster.leading.retention import LOG_KEPT_BYTES, FollowerPositions, log_needed
+from delaylog.broker.cluster.replication_host import LOG_KEPT_BYTES, FollowerPositions, log_needed
 
 
 @pytest.mark.parametrize(

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from delaylog.broker.cluster.leading import safe_sends
-from delaylog.broker.cluster.leading.safe_sends import NotEverywhereError, SafeSends
+from delaylog.broker.cluster.leading import lead
+from delaylog.broker.cluster.leading.lead import NotEverywhereError, SafeSends
 from delaylog.broker.engine.errors import NotLeadingError
-from delaylog.replication.leading.leader import Acks, Progress
+from delaylog.replication.leader import Acks, Progress
 
 
 @dataclass
@@ -61,7 +61,7 @@ async def test_each_is_told_when_its_own_promise_holds() -> None:
 
 async def test_a_voter_that_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
     """After the deadline it is said who lacks it; learners do not count, and nobody waits on."""
-    monkeypatch.setattr(safe_sends, "ALL_SECONDS", 0.02)
+    monkeypatch.setattr(lead, "ALL_SECONDS", 0.02)
     sends, calls, leading = (
         make_sends(),
         Calls(),
@@ -90,7 +90,7 @@ async def test_a_voter_that_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def test_the_end_of_a_leadership(monkeypatch: pytest.MonkeyPatch) -> None:
     """All who wait are told once, and the deadline says nothing behind it."""
-    monkeypatch.setattr(safe_sends, "ALL_SECONDS", 0.02)
+    monkeypatch.setattr(lead, "ALL_SECONDS", 0.02)
     sends, calls, leading, why = (
         make_sends(),
         Calls(),

@@ -12,15 +12,13 @@ from typing import Any
 import pytest
 
 from delaylog.broker.cluster.leading.succession import LAG_BYTES_MAX, Succession
-from delaylog.broker.engine.engine import Engine
+from delaylog.broker.engine.engine import Engine, Membership, Setup
 from delaylog.broker.engine.errors import NotLeadingError
 from delaylog.broker.engine.keyspace.keyspace_files import LoadedKeyspace
-from delaylog.broker.engine.keyspace.keyspace_log import log_keyspace
-from delaylog.broker.engine.membership import Membership
-from delaylog.broker.engine.setup import Setup
+from delaylog.broker.engine.keyspace.keyspace_snapshots import log_keyspace
 from delaylog.broker.keyspace.running.executor import Executor
-from delaylog.replication.events import Serving
-from delaylog.replication.watermark import EpochTick
+from delaylog.replication.epochs import EpochTick
+from delaylog.replication.messages import Serving
 from delaylog.storage.files.os_file_system import OsFileSystem
 from delaylog.storage.layout import EPOCH_NODE_BITS, FrameKind
 from delaylog.storage.log.frames import Tick

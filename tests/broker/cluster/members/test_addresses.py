@@ -7,8 +7,12 @@ from dataclasses import replace
 import pytest
 
 from delaylog.broker.cluster.config import Member
-from delaylog.broker.cluster.members.addresses import announced, announced_elsewhere, unlike_options
 from delaylog.broker.cluster.members.node_status import Status
+from delaylog.broker.cluster.watch.member_watch import (
+    announced,
+    announced_elsewhere,
+    unlike_options,
+)
 
 PEER = ("10.0.0.1", 8712)
 ME = Member(1, "alpha", PEER, PEER, "http://10.0.0.1:8711")

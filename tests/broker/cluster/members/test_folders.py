@@ -12,8 +12,7 @@ import pytest
 
 from delaylog.broker.cluster.member_files import MemberFiles
 from delaylog.broker.cluster.members.folders import Folders, StaleFolderError, history_of
-from delaylog.broker.cluster.peers.counts import Refused
-from delaylog.broker.cluster.peers.handshake import HandshakeError
+from delaylog.broker.cluster.peers.handshake import HandshakeError, Refused
 from delaylog.replication.epochs import EpochTable
 from delaylog.replication.messages import FolderIdentity, Hello
 from delaylog.replication.meta import Meta

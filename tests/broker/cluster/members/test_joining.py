@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from delaylog.broker.cluster.members.joining import Joining, is_new
+from delaylog.broker.cluster.greeting import Joining, is_new
 from delaylog.replication.messages import FolderIdentity
 from delaylog.replication.meta import Meta
 from tests.broker.cluster.three_nodes import ThreeNodes

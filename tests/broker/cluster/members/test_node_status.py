@@ -7,13 +7,13 @@ from dataclasses import asdict
 import msgpack
 import pytest
 
+from delaylog.broker.cluster.member_events import USED_MAX
 from delaylog.broker.cluster.members.node_status import (
     Status,
     Statuses,
     decode_status,
     encode_status,
 )
-from delaylog.broker.cluster.status_exchange import USED_MAX
 from delaylog.replication.errors import PeerError
 from delaylog.replication.messages import NodeStatus
 from delaylog.replication.wire import STATUS_BYTES_MAX

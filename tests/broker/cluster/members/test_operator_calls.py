@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from delaylog.broker.cluster.config import ClusterConfig, Member
-from delaylog.broker.cluster.config.secret import ClusterSecret
-from delaylog.broker.cluster.fitness.watch import FitnessWatch
-from delaylog.broker.cluster.leading.leader_sight import LeaderSight
-from delaylog.broker.cluster.member_counts import MemberCounts
+from delaylog.broker.cluster.config import ClusterConfig, ClusterSecret, Member
+from delaylog.broker.cluster.leading.gate import LeaderSight
+from delaylog.broker.cluster.member_view import MemberCounts
 from delaylog.broker.cluster.members import operator_calls
 from delaylog.broker.cluster.members.node_status import Status, Statuses, encode_status
 from delaylog.broker.cluster.members.operator_calls import NotTakenOverError, OperatorCalls
-from delaylog.broker.cluster.peers.counts import Refused
+from delaylog.broker.cluster.peers.handshake import Refused
+from delaylog.broker.cluster.watch.fitness_watch import FitnessWatch
 from delaylog.broker.cluster.watch.member_watch import MemberWatch
 from delaylog.broker.cluster.watch.metrics import ClusterMetrics
 from delaylog.broker.engine.errors import BadRequestError, ConflictError, NotLeadingError
@@ -25,8 +25,8 @@ from delaylog.broker.engine.limits import Limits
 from delaylog.broker.host.machine import REAL
 from delaylog.replication.configuration import Configuration
 from delaylog.replication.epochs import EpochTable, make_epoch
-from delaylog.replication.events import Role
-from delaylog.replication.leading.leader import Acks, Progress
+from delaylog.replication.leader import Acks, Progress
+from delaylog.replication.messages import Role
 
 EPOCH = make_epoch(5, 1)
 
@@ -321,6 +321,23 @@ def test_what_cannot_come_to_anything_is_refused_before_it_pauses(fake: Fake) ->
         hand_over(fake)
     assert away.value.facts == {"leader": "http://10.0.0.1:8702"}
     assert fake.asked == []
+
+
+def test_a_promotion_that_cannot_succeed_names_its_nodes(fake: Fake) -> None:
+    """So that nobody waits: also for nodes that have not caught up. That passes by itself."""
+    voters = (member(node, f"n{node}") for node in range(1, 9))
+    fake.config = replace(fake.config, members=tuple(voters))
+    fake.members.follow = lambda replication: None
+    fake.replication.leader.may_vote = lambda node: False
+    fake.replication.configuration = Configuration(tuple(range(1, 8)), learners=(8,), version=3)
+    for node, text in (("8", "a cluster has 7 voters at most"), ("n7", "n7 is a voter already")):
+        with pytest.raises(ConflictError, match=text) as refused:
+            asyncio.run(fake.calls().change_members("promote", [node], {}))
+        assert refused.value.field == "nodes"
+    fake.replication.configuration = Configuration(tuple(range(1, 7)), learners=(8,), version=3)
+    with pytest.raises(ConflictError, match="has not caught up") as early:
+        asyncio.run(fake.calls().change_members("promote", ["8"], {}))
+    assert early.value.field is None
 
 
 def test_a_target_that_is_not_fit_is_refused(fake: Fake) -> None:

@@ -9,7 +9,7 @@ import asyncio
 import sys
 
 from delaylog.broker.cluster.peers import PeerTransport
-from delaylog.broker.cluster.peers.seams import PeerConfig, PeerHost
+from delaylog.broker.cluster.peers.transport import PeerConfig, PeerHost
 from delaylog.broker.host.machine import REAL
 from delaylog.replication.messages import Hello
 from tests.broker.cluster.peers.rig import CLUSTER, KEY, AnyFolder, ack

@@ -22,11 +22,10 @@ from delaylog.broker.cluster.peers.handshake import (
     Identity,
     Side,
 )
-from delaylog.broker.cluster.peers.limits import RECORD_BYTES_MAX
-from delaylog.broker.cluster.peers.records import RecordReader, RecordWriter
-from delaylog.broker.cluster.peers.seams import PeerConfig, PeerHost
+from delaylog.broker.cluster.peers.records import RECORD_BYTES_MAX, RecordReader, RecordWriter
+from delaylog.broker.cluster.peers.transport import PeerConfig, PeerHost
 from delaylog.broker.host.machine import REAL
-from delaylog.client.free_ports import free_ports
+from delaylog.client.child_broker import free_ports
 from delaylog.replication.messages import Ack, FolderIdentity, Hello, Message
 from delaylog.replication.wire import Decoder, encode
 from tests.waiting import until

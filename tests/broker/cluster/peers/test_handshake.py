@@ -11,7 +11,6 @@ from dataclasses import replace
 import pytest
 
 from delaylog.broker.cluster.peers import handshake
-from delaylog.broker.cluster.peers.counts import Refused
 from delaylog.broker.cluster.peers.handshake import (
     CHALLENGE_SIZE,
     PROOF_SIZE,
@@ -19,10 +18,11 @@ from delaylog.broker.cluster.peers.handshake import (
     HandshakeError,
     Identity,
     Levels,
+    Refused,
     Session,
     Side,
 )
-from delaylog.storage.log.levels import FIRST_LEVEL
+from delaylog.storage.log.frames import FIRST_LEVEL
 
 CLUSTER = b"0123456789abcdef"
 KEY = bytes(range(32))

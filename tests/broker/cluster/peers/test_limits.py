@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from delaylog.broker.cluster.peers.limits import RECORD_BYTES_MAX, PeerLimits
+from delaylog.broker.cluster.peers.records import RECORD_BYTES_MAX, PeerLimits
+from delaylog.replication.epochs import EpochTick
 from delaylog.replication.messages import Append, Fetched
-from delaylog.replication.watermark import EpochTick
 from delaylog.replication.wire import FRAMES_BYTES_MAX, encode
 
 

@@ -5,11 +5,16 @@ Method: take in turns of all sizes, read back with a RecordReader.
 
 from __future__ import annotations
 
-from delaylog.broker.cluster.peers.limits import RECORD_BYTES_GOAL, SLICE_BYTES, TURN_BYTES
-from delaylog.broker.cluster.peers.outgoing import Outgoing
-from delaylog.broker.cluster.peers.records import RecordReader, RecordWriter
+from delaylog.broker.cluster.peers.records import (
+    RECORD_BYTES_GOAL,
+    SLICE_BYTES,
+    TURN_BYTES,
+    Outgoing,
+    RecordReader,
+    RecordWriter,
+)
+from delaylog.replication.epochs import EpochTick
 from delaylog.replication.messages import Ack, Append, Message
-from delaylog.replication.watermark import EpochTick
 from delaylog.replication.wire import Decoder
 from tests.broker.cluster.peers.test_records import read
 

@@ -12,9 +12,11 @@ from random import Random
 
 import pytest
 
-from delaylog.broker.cluster.peers.limits import GROWTH_BYTES, RECEIVE_BYTES, RECORD_BYTES_MAX
 from delaylog.broker.cluster.peers.records import (
+    GROWTH_BYTES,
     OVERHEAD,
+    RECEIVE_BYTES,
+    RECORD_BYTES_MAX,
     RecordError,
     RecordReader,
     RecordWriter,

@@ -22,8 +22,8 @@ from delaylog.broker.cluster.peers.handshake import (
     Identity,
     Side,
 )
+from delaylog.replication.epochs import EpochTick
 from delaylog.replication.messages import Append, FolderIdentity, Hello
-from delaylog.replication.watermark import EpochTick
 from delaylog.replication.wire import encode
 from delaylog.storage.messages.batch import Block
 from tests.broker.cluster.peers.rig import CLUSTER, KEY, AnyFolder, Fake, Node, Rig, ack

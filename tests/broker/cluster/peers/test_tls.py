@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from delaylog.broker.cluster.peers import PeerLimits, PeerTls, Refused
-from delaylog.broker.host.settings.options import ConfigError
+from delaylog.broker.host.settings import ConfigError
 from delaylog.broker.host.tls import certificates as checks
+from delaylog.replication.epochs import EpochTick
 from delaylog.replication.messages import Append
-from delaylog.replication.watermark import EpochTick
 from tests.broker.cluster.peers.rig import Rig, ack
 from tests.certificates import CLIENT, SERVER, Authority, write_pair, write_private
 from tests.waiting import until

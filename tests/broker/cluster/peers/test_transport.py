@@ -16,9 +16,9 @@ import pytest
 
 from delaylog.broker.cluster.peers import PeerLimits, Refused
 from delaylog.broker.cluster.peers.connection import Connection, Stage
+from delaylog.replication.epochs import EpochTick
 from delaylog.replication.errors import PeerError
 from delaylog.replication.messages import Append, Fetched, Hello, Message
-from delaylog.replication.watermark import EpochTick
 from delaylog.replication.wire import encode
 from tests.broker.cluster.peers.rig import CLUSTER, AnyFolder, Rig, ack
 from tests.waiting import until

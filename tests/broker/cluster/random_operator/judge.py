@@ -15,7 +15,7 @@ from pathlib import Path
 
 from delaylog.broker.history import CheckSettings, check_files
 from delaylog.replication.epochs import epoch_counter, epoch_node
-from delaylog.replication.timing import Timing
+from delaylog.replication.replica import Timing
 from tests.broker.cluster.random_operator.load import LEASE_MS, Delivery
 from tests.broker.cluster.random_operator.nodes import Nodes
 

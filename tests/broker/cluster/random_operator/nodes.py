@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from delaylog.client.free_ports import free_ports
+from delaylog.client.child_broker import free_ports
 from tests.broker.cluster.growing import Growing
 from tests.broker.cluster.three_nodes import NODES
 from tests.programs import run_program

@@ -11,11 +11,11 @@ import numpy as np
 
 from delaylog.broker.calls.shapes import ReceiveCall
 from delaylog.broker.calls.turn.long_poll import long_poll
-from delaylog.broker.engine.control import changes as control
-from delaylog.broker.engine.deliver.settling import Receipts, ack, nack
+from delaylog.broker.engine import changes
+from delaylog.broker.engine.deliver.settlements import Receipts, ack, nack
 from delaylog.broker.engine.errors import NotLeadingError
 from delaylog.broker.engine.lookup.find_messages import find_ids, find_origins
-from delaylog.broker.engine.send.sending import send
+from delaylog.broker.engine.send.sends import send
 from delaylog.storage.messages.batch import decode_send, encode_send
 from tests.broker.cluster.real.book import Delivery, Message, Violation
 from tests.broker.cluster.real.disks import DiskCrashed
@@ -212,12 +212,12 @@ class Clients(Lives):
         async def cancel(life: Life) -> Any:
             state, topic, found, now_ms = self._found(life, message)
             message.maybe_ended = True
-            result = control.cancel(state, topic, found, now_ms)
+            result = changes.cancel(state, topic, found, now_ms)
             await life.node.durable(result.position)
             return result
 
         result = await self.call(cancel)
-        if result is not None and result.codes[0] == control.DONE:
+        if result is not None and result.codes[0] == changes.DONE:
             message.ended, message.how = self.loop.time(), "cancelled"
 
     async def _reschedule(self, message: Message, random: Random) -> None:
@@ -229,10 +229,10 @@ class Clients(Lives):
             state, topic, found, now_ms = self._found(life, message)
             new = now_ms + ahead
             message.due_ms.add(new)
-            result = control.reschedule(state, topic, found, now_ms, deliver_at_ms=new)
+            result = changes.reschedule(state, topic, found, now_ms, deliver_at_ms=new)
             await life.node.durable(result.position)
             return result
 
         result = await self.call(reschedule)
-        if result is not None and result.codes[0] == control.DONE and not message.maybe_ended:
+        if result is not None and result.codes[0] == changes.DONE and not message.maybe_ended:
             message.due_ms = {new}

@@ -14,23 +14,20 @@ import numpy as np
 
 from delaylog.broker.calls.serving_node import ServingNode
 from delaylog.broker.cluster.cluster_node import ClusterNode
-from delaylog.broker.cluster.config import ClusterConfig, Member, cluster_id_of
-from delaylog.broker.cluster.config.secret import ClusterSecret
+from delaylog.broker.cluster.config import ClusterConfig, ClusterSecret, Member, cluster_id_of
 from delaylog.broker.cluster.copies.exchange import Copies
-from delaylog.broker.cluster.leading.leader_sight import FOLLOWED_MS
+from delaylog.broker.cluster.leading.gate import FOLLOWED_MS
 from delaylog.broker.cluster.leading.succession import Succession
 from delaylog.broker.cluster.member import ClusterMember
 from delaylog.broker.cluster.member_files import open_member
 from delaylog.broker.cluster.members.operator_calls import OperatorCalls
-from delaylog.broker.engine.engine import Engine
+from delaylog.broker.engine.engine import Engine, Membership, Setup
 from delaylog.broker.engine.keyspace.keyspace_files import LoadedKeyspace
 from delaylog.broker.engine.limits import Limits
-from delaylog.broker.engine.membership import Membership
-from delaylog.broker.engine.setup import Setup
 from delaylog.broker.host.clock import BrokerClock
 from delaylog.broker.host.machine import RealMachine
 from delaylog.broker.verify import verify_folder
-from delaylog.replication.leading.leader import Acks
+from delaylog.replication.leader import Acks
 from delaylog.storage.layout import INDEX_ENTRY, STATE_ENTRY
 from tests.broker.cluster.real.disks import DiskCrashed, ThreadedDisk
 from tests.broker.cluster.real.network import MemoryTransport, Network
@@ -38,7 +35,7 @@ from tests.broker.cluster.real.network import MemoryTransport, Network
 FOLDER = "data"
 LIMITS = Limits(disk_reserve_bytes=0, reserve_file_bytes=0)
 CONSTANTS = {
-    "storage.hours.tail_pile.TAIL_BYTES_MAX": 24 << 10,
+    "storage.hours.tails.TAIL_BYTES_MAX": 24 << 10,
     "storage.hours.hour_flusher.STATE_BYTES_MAX": 12 << 10,
     "storage.log.physical_log.SEGMENT_BYTES_MAX": 96 << 10,
     "broker.engine.upkeep.housekeeping.TAIL_BYTES_HARD_MAX": 1 << 20,

@@ -13,11 +13,11 @@ from delaylog.broker.cluster.member_role import MemberRole
 from delaylog.broker.engine.engine import Engine
 from delaylog.broker.engine.state import EngineState
 from delaylog.broker.engine.upkeep import checkpoints as upkeep
-from delaylog.broker.host.commits.position_waiters import PositionWaiters
+from delaylog.broker.host.log_commits import PositionWaiters
 from delaylog.broker.host.node import Node
-from delaylog.replication.leading.leadership import Leadership
+from delaylog.replication.leader import Leadership
 from delaylog.replication.physical_disk import PhysicalReplicaLog
-from delaylog.storage.folder.checkpoint import Kept
+from delaylog.storage.checkpoint import Kept
 
 Patch = tuple[Any, str, Any]
 

@@ -12,11 +12,11 @@ from random import Random
 
 from delaylog.broker.cluster.peers import PeerCounts
 from delaylog.broker.cluster.peers.handshake import HandshakeError
-from delaylog.broker.cluster.peers.seams import PeerConfig, PeerHost
+from delaylog.broker.cluster.peers.transport import PeerConfig, PeerHost
 from delaylog.replication.errors import PeerError
 from delaylog.replication.messages import FolderIdentity, Hello, Message
 from delaylog.replication.wire import Decoder, encode
-from delaylog.storage.log.levels import KNOWN_LEVEL
+from delaylog.storage.log.frames import KNOWN_LEVEL
 
 
 class Link:

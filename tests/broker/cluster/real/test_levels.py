@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from delaylog.storage.log.levels import KNOWN_LEVEL
+from delaylog.storage.log.frames import KNOWN_LEVEL
 from tests.broker.cluster.real.lives import SIZE
 from tests.broker.cluster.real.members import until
 from tests.broker.cluster.real.world import World
@@ -24,8 +24,8 @@ NEXT_LEVEL = KNOWN_LEVEL + 1
 def known_next_level(monkeypatch: pytest.MonkeyPatch) -> None:
     """The program knows it; transports announce what a test says."""
     for module in (
-        "delaylog.storage.log.levels",
-        "delaylog.replication.raw_frames",
+        "delaylog.storage.log.frames",
+        "delaylog.replication.replica",
         "delaylog.broker.cluster.greeting",
         "delaylog.broker.cluster.members.known_members",
     ):

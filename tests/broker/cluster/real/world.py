@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from delaylog.broker.calls.turn import receives
-from delaylog.broker.engine.deliver.receiving import receive
+from delaylog.broker.engine.deliver.receives import receive
 from delaylog.broker.engine.lookup.find_messages import find_origins
 from delaylog.broker.engine.topics.settings import Backoff, TopicSettings
 from delaylog.storage.layout import MessageState

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from delaylog.broker.cluster.watch.datagram_watch import SILENT_MS, DatagramWatch
+from delaylog.broker.cluster.watch.member_watch import SILENT_MS, DatagramWatch
 
 
 @pytest.fixture

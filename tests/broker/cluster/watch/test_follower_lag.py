@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delaylog.broker.cluster.watch.follower_lag import BOUNDS, NOTES_MAX, FollowerLag
+from delaylog.broker.cluster.watch.member_watch import BOUNDS, NOTES_MAX, FollowerLag
 
 POLL_MS = 20
 STEPS = st.lists(

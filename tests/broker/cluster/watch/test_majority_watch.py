@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from delaylog.broker.cluster.watch.majority_watch import GRACE_MS, MajorityWatch
+from delaylog.broker.cluster.watch.member_watch import GRACE_MS, MajorityWatch
 from delaylog.replication.configuration import Configuration
 
 THREE = Configuration((1, 2, 3))

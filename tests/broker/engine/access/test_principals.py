@@ -88,6 +88,25 @@ def test_a_rotation_extends_no_expiry(host: Host) -> None:
     assert state.access.principals["a"].secrets[0].expires_ms == now_ms + 5
 
 
+@pytest.mark.parametrize("finish", [True, False])
+def test_a_rotation_keeps_the_newest_secret_that_is_valid(host: Host, finish: bool) -> None:
+    """The only administrator still uses the old token after the new one has expired."""
+    state, now_ms = host.engine.state, host.now_ms
+    secrets = (Secret(b"old", 1, now_ms + DAY_MS), Secret(b"new", 2, now_ms + 5))
+    root = replace(principal("root", "admin"), secrets=secrets)
+    commands.put_principal(state, root, now_ms)
+    if finish:
+        commands.end_previous(state, "root", now_ms + 6)
+        assert list(state.access.by_digest) == [b"old"]
+        with pytest.raises(ConflictError, match="last administrator"):
+            commands.end_previous(state, "root", now_ms + DAY_MS)
+    else:
+        fresh = Secret(b"fresh", 3)
+        commands.rotate(state, "root", fresh, now_ms + 6, previous_until_ms=now_ms + 100)
+        kept = [(each.digest, each.expires_ms) for each in state.access.principals["root"].secrets]
+        assert kept == [(b"old", now_ms + 100), (b"fresh", NEVER_MS)]
+
+
 def test_the_last_administrator_stays(host: Host) -> None:
     state, now_ms = host.engine.state, host.now_ms
     commands.put_principal(state, principal("root", "admin"), now_ms)

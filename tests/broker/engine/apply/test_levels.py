@@ -17,8 +17,7 @@ from crc32c import crc32c
 from delaylog.broker.engine.errors import ConflictError
 from delaylog.storage.errors import NewerFormatError, OlderFormatError
 from delaylog.storage.layout import FILE_HEADER, FrameKind
-from delaylog.storage.log.frames import Tick, encode_frame
-from delaylog.storage.log.levels import FIRST_LEVEL, KNOWN_LEVEL, encode_level
+from delaylog.storage.log.frames import FIRST_LEVEL, KNOWN_LEVEL, Tick, encode_frame, encode_level
 from delaylog.storage.log.log_reader import frames_in
 from tests.broker.engine.host import Host
 from tests.broker.engine.member import Member
@@ -44,7 +43,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 def next_release(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A context in which the program knows one level more."""
     with monkeypatch.context() as patched:
-        for module in ("delaylog.storage.log.levels", "delaylog.broker.engine.engine"):
+        for module in ("delaylog.storage.log.frames", "delaylog.broker.engine.engine"):
             patched.setattr(f"{module}.KNOWN_LEVEL", NEXT_LEVEL)
         yield
 

@@ -14,7 +14,7 @@ import pytest
 
 from delaylog.broker.engine.apply.move_frames import apply_move
 from delaylog.broker.engine.errors import NotLeadingError
-from delaylog.storage.columns.count_columns import CountColumns
+from delaylog.storage.columns import CountColumns
 from delaylog.storage.errors import CorruptionError
 from delaylog.storage.layout import Cause
 from delaylog.storage.log.payloads import MoveDecision

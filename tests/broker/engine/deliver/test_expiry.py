@@ -13,18 +13,17 @@ from typing import Any
 
 import pytest
 
-from delaylog.broker.engine.control.changes import DONE, TOO_LATE
-from delaylog.broker.engine.deliver import expiry, receiving
-from delaylog.broker.engine.deliver.selecting import ReceiveRequest
+from delaylog.broker.engine.changes import DONE, TOO_LATE
+from delaylog.broker.engine.deliver import expiry, receives
+from delaylog.broker.engine.deliver.receives import ReceiveRequest
 from delaylog.broker.engine.lookup.find_messages import find_ids
 from delaylog.broker.engine.lookup.message_filter import MessageFilter
 from delaylog.broker.engine.ready import expiries, ready_queues
 from delaylog.broker.engine.ready.tag_filter import TagFilter
-from delaylog.broker.engine.send.merging import CREATED, KEPT, REJECTED, REPLACED
+from delaylog.broker.engine.send.merge import CREATED, KEPT, REJECTED, REPLACED
 from delaylog.broker.engine.send.quotas import QuotaError
 from delaylog.broker.engine.topics.settings import Backoff, Quota
-from delaylog.broker.engine.views.list_filter import ListQuery
-from delaylog.broker.engine.views.list_page import Effort
+from delaylog.broker.engine.views.list_page import Effort, ListQuery
 from delaylog.broker.engine.views.listing import Listing
 from delaylog.storage.layout import MessageState as S
 from delaylog.storage.layout import ref_to_id
@@ -226,7 +225,7 @@ def listed(host: Any, *wanted: S) -> list[str]:
 
 def peeked(host: Any, group: Any) -> int:
     asked = ReceiveRequest(count_max=100, now_ms=host.now_ms)
-    return len(receiving.peek(host.engine.state, host.topic, group, asked)[0])
+    return len(receives.peek(host.engine.state, host.topic, group, asked)[0])
 
 
 @each_way

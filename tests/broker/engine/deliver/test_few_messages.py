@@ -23,9 +23,9 @@ from delaylog.broker.calls.forms.deliveries import (
     message_objects,
 )
 from delaylog.broker.engine.apply import send_frames
-from delaylog.broker.engine.deliver import few_leases, receiving, settling
-from delaylog.broker.engine.deliver.selecting import ReceiveRequest
-from delaylog.broker.engine.deliver.settling import Receipts
+from delaylog.broker.engine.deliver import receives, settlements
+from delaylog.broker.engine.deliver.receives import ReceiveRequest
+from delaylog.broker.engine.deliver.settlements import Receipts
 from delaylog.broker.engine.errors import EngineError
 from delaylog.broker.engine.limits import Limits
 from delaylog.broker.engine.model import FewDelivery
@@ -40,7 +40,7 @@ from delaylog.storage.layout import (
     STATE_VALUES,
     StateValues,
 )
-from delaylog.storage.messages.row_values import RowValues
+from delaylog.storage.messages.rows import RowValues
 from delaylog.wheel import second_slot, timing_wheel
 from tests.broker.engine.host import Host
 from tests.effort import tries
@@ -128,9 +128,9 @@ class Side:
         """Do a step; returns all there is to see of it."""
         with pytest.MonkeyPatch.context() as patch:
             if not self.few:
-                patch.setattr(few_leases, "FEW_LEASED_MAX", 0)
-                patch.setattr(few_leases, "FEW_SHARED_MAX", 0)
-                patch.setattr(settling, "FEW_ACKED_MAX", -10_000)
+                patch.setattr("delaylog.broker.engine.deliver.receives.FEW_LEASED_MAX", 0)
+                patch.setattr("delaylog.broker.engine.deliver.receives.FEW_SHARED_MAX", 0)
+                patch.setattr(settlements, "FEW_ACKED_MAX", -10_000)
                 for module in (send_frames, second_slot, timing_wheel):
                     patch.setattr(module, "FEW_ENTRIES_MAX", 0)
             try:
@@ -171,7 +171,7 @@ class Side:
             addresses=["127.0.0.1"] * len(shares),
             bytes_max=bytes_max,
         )
-        got = receiving.receive(host.engine.state, host.topic, group, asked, lease_ms=lease_ms)
+        got = receives.receive(host.engine.state, host.topic, group, asked, lease_ms=lease_ms)
         if got is None:
             return None
         self.one_by_one += isinstance(got, FewDelivery)
@@ -197,14 +197,14 @@ class Side:
                 wanted.append(Receipts(lease, whole))
         state, topic, now_ms = host.engine.state, host.topic, host.now_ms
         calls: dict[str, Callable[[Receipts], Any]] = {
-            "nack now": lambda each: settling.nack(state, topic, each, now_ms, delay_ms=0),
-            "nack": lambda each: settling.nack(state, topic, each, now_ms),
-            "extend": lambda each: settling.extend(state, topic, each, now_ms, lease_ms=2_000),
-            "reject": lambda each: settling.reject(state, topic, each, now_ms),
-            "begin": lambda each: settling.begin(state, topic, each, now_ms, lease_ms=900),
+            "nack now": lambda each: settlements.nack(state, topic, each, now_ms, delay_ms=0),
+            "nack": lambda each: settlements.nack(state, topic, each, now_ms),
+            "extend": lambda each: settlements.extend(state, topic, each, now_ms, lease_ms=2_000),
+            "reject": lambda each: settlements.reject(state, topic, each, now_ms),
+            "begin": lambda each: settlements.begin(state, topic, each, now_ms, lease_ms=900),
         }
         if verb == "ack":
-            done = settling.ack_each(state, topic, wanted, now_ms)
+            done = settlements.ack_each(state, topic, wanted, now_ms)
         else:
             done = [calls[verb](each) for each in wanted]
         host.turn()
@@ -380,8 +380,8 @@ def test_a_checkpoint_has_a_lease_as_it_was(tmp_path: Path) -> None:
     packed = table.snapshot()
     (extended, _), *acked = side.leases
     state, topic, now_ms = host.engine.state, host.topic, host.now_ms
-    settling.extend(state, topic, Receipts(extended), now_ms, lease_ms=9_000)
-    settling.ack_each(state, topic, [Receipts(each, some[:1]) for each, some in acked], now_ms)
+    settlements.extend(state, topic, Receipts(extended), now_ms, lease_ms=9_000)
+    settlements.ack_each(state, topic, [Receipts(each, some[:1]) for each, some in acked], now_ms)
     assert all(lease.few for lease in (table.get(extended), table.get(acked[0][0])))
     for _ in table.entries.work():
         pass
@@ -424,9 +424,9 @@ def test_plain_messages_are_handled_one_by_one(tmp_path: Path) -> None:
     assert side.one_by_one == 2
     leases = [state.leases.get(number) for number, _ in side.leases]
     for number, origins in side.leases:
-        extended = settling.extend(state, topic, Receipts(number), host.now_ms, lease_ms=2_000)
+        extended = settlements.extend(state, topic, Receipts(number), host.now_ms, lease_ms=2_000)
         assert extended.done == len(origins)
-        done = settling.ack(state, topic, Receipts(number, origins[1:]), host.now_ms)
+        done = settlements.ack(state, topic, Receipts(number, origins[1:]), host.now_ms)
         assert done.done == len(origins) - 1
         assert all(lease.made_columns is None for lease in leases)
     host.check_counts()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from delaylog.broker.engine.deliver import settling
+from delaylog.broker.engine.deliver import settlements
 from delaylog.broker.engine.errors import BadRequestError
 from delaylog.broker.engine.limits import Limits
 from delaylog.broker.engine.topics.settings import Backoff
@@ -82,9 +82,9 @@ def test_a_receipt_settles_nothing_in_another_topic(host, n: int) -> None:
     host.send(n)
     got = host.receive()
     named = np.array([message.origin for message in got])
-    receipts = settling.Receipts(got[0].lease, named)
+    receipts = settlements.Receipts(got[0].lease, named)
     other = host.engine.make_topic("other", host.now_ms)
-    for settle in (settling.ack, settling.nack, settling.reject):
+    for settle in (settlements.ack, settlements.nack, settlements.reject):
         settlement = settle(host.engine.state, other, receipts, host.now_ms)
         assert settlement.done == 0
         assert list(settlement.gone) == named.tolist()
@@ -107,7 +107,7 @@ def test_receive_bytes_bound_after_the_first_message(
     open_host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Bodies up to `RECEIVE_BYTES_MAX`, but always one message, in order."""
-    monkeypatch.setattr("delaylog.broker.engine.deliver.selecting.RECEIVE_BYTES_MAX", 100)
+    monkeypatch.setattr("delaylog.broker.engine.deliver.receives.RECEIVE_BYTES_MAX", 100)
     host = open_host()
     host.send([b"a" * 60, b"b" * 60, b"c" * 300, b"d"])
     assert [m.body[:1] for m in host.receive()] == [b"a"]

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from delaylog.broker.engine.deliver import receiving, settling
-from delaylog.broker.engine.deliver.selecting import ReceiveRequest
+from delaylog.broker.engine.deliver import receives, settlements
+from delaylog.broker.engine.deliver.receives import ReceiveRequest
 from delaylog.broker.engine.model import Delivery
 from delaylog.storage.layout import FrameKind
 from delaylog.storage.log.payloads import LeaseDecision, SettleDecision
@@ -23,7 +23,7 @@ def take(host: Any, *shares: int, lease: int = 30_000, **asked: Any) -> list[Del
     group = host.topic.group("default")
     wanted = ReceiveRequest(sum(shares), host.now_ms, shares=shares, **asked)
     state = host.engine.state
-    delivery = receiving.receive(state, host.topic, group, wanted, lease_ms=lease)
+    delivery = receives.receive(state, host.topic, group, wanted, lease_ms=lease)
     host.turn()
     return [] if delivery is None else list(delivery.apart())
 
@@ -48,9 +48,9 @@ def bodies_of(delivery: Delivery) -> list[bytes]:
     return out
 
 
-def settle(host: Any, *receipts: settling.Receipts) -> list[tuple[int, list[int]]]:
+def settle(host: Any, *receipts: settlements.Receipts) -> list[tuple[int, list[int]]]:
     """(done, gone) of each."""
-    settled = settling.ack_each(host.engine.state, host.topic, receipts, host.now_ms)
+    settled = settlements.ack_each(host.engine.state, host.topic, receipts, host.now_ms)
     host.turn()
     return [(each.done, each.gone_column.tolist()) for each in settled]
 
@@ -72,7 +72,7 @@ def test_the_cost_of_an_ack_does_not_grow_with_the_acks_beside_it(host: Any) -> 
 
     def cost_s(count: int) -> float:
         host.send([b"x"] * count)
-        receipts = [settling.Receipts(each.lease) for each in take(host, *[1] * count)]
+        receipts = [settlements.Receipts(each.lease) for each in take(host, *[1] * count)]
         began_s = time.process_time()
         assert [done for done, _ in settle(host, *receipts)] == [1] * count
         return (time.process_time() - began_s) / count
@@ -85,8 +85,8 @@ def test_whole_leases_are_apart(host: Any) -> None:
     """Who settles all of its lease settles nobody else's, and can do so once."""
     host.send(5)
     first, second = take(host, 2, 3)
-    assert settle(host, settling.Receipts(first.lease)) == [(2, [])]
-    assert settle(host, settling.Receipts(first.lease), settling.Receipts(second.lease)) == [
+    assert settle(host, settlements.Receipts(first.lease)) == [(2, [])]
+    assert settle(host, settlements.Receipts(first.lease), settlements.Receipts(second.lease)) == [
         (0, []),
         (3, []),
     ]
@@ -97,13 +97,15 @@ def test_leases_end_apart(host: Any) -> None:
     host.send(2)
     first, second = take(host, 1, 1, lease=1_000)
     topic, state = host.topic, host.engine.state
-    settling.extend(state, topic, settling.Receipts(second.lease), host.now_ms, lease_ms=9_000)
+    settlements.extend(
+        state, topic, settlements.Receipts(second.lease), host.now_ms, lease_ms=9_000
+    )
     host.advance(2_000)
     assert host.bodies() == bodies(first)
-    assert settle(host, settling.Receipts(first.lease, first.origins)) == [
+    assert settle(host, settlements.Receipts(first.lease, first.origins)) == [
         (0, first.origins.tolist())
     ]
-    assert settle(host, settling.Receipts(second.lease, second.origins)) == [(1, [])]
+    assert settle(host, settlements.Receipts(second.lease, second.origins)) == [(1, [])]
 
 
 def test_what_two_name_is_settled_once(host: Any) -> None:
@@ -113,9 +115,9 @@ def test_what_two_name_is_settled_once(host: Any) -> None:
     refs = delivery.origins
     assert settle(
         host,
-        settling.Receipts(delivery.lease, refs[:2]),
-        settling.Receipts(delivery.lease, refs[1:]),
-        settling.Receipts(delivery.lease + 7, refs[:1]),
+        settlements.Receipts(delivery.lease, refs[:2]),
+        settlements.Receipts(delivery.lease, refs[1:]),
+        settlements.Receipts(delivery.lease + 7, refs[:1]),
     ) == [(2, []), (1, [int(refs[1])]), (0, [int(refs[0])])]
 
 
@@ -130,7 +132,7 @@ def test_it_is_one_frame_each(host: Any, monkeypatch: pytest.MonkeyPatch) -> Non
 
     monkeypatch.setattr(state, "append", note)
     found = take(host, 1, 1, 1, 1)
-    settle(host, *(settling.Receipts(each.lease, each.origins) for each in found))
+    settle(host, *(settlements.Receipts(each.lease, each.origins) for each in found))
     (leased, lease), (acked, settled) = frames
     assert (leased, acked) == (FrameKind.LEASE, FrameKind.SETTLE)
     decision = LeaseDecision.decode(lease)
@@ -145,7 +147,7 @@ def test_each_consumer_says_how_many_attempts_begin(host: Any) -> None:
     host.advance(30_100)
     state, group = host.engine.state, host.topic.group("default")
     wanted = ReceiveRequest(9, host.now_ms)
-    again = receiving.receive(state, host.topic, group, wanted, lease_ms=1_000)
+    again = receives.receive(state, host.topic, group, wanted, lease_ms=1_000)
     assert again is not None
     untried = [*first.origins[1:].tolist(), *third.origins.tolist()]
     assert sorted(again.origins.tolist()) == sorted(untried)
@@ -159,7 +161,7 @@ def test_keys_hold_each_other_across_consumers(host: Any) -> None:
     first, second = take(host, 1, 3)
     assert [bodies_of(first), bodies_of(second)] == [[b"0"], [b"3"]]
     assert take(host, 1, 1) == []
-    settle(host, settling.Receipts(first.lease), settling.Receipts(second.lease))
+    settle(host, settlements.Receipts(first.lease), settlements.Receipts(second.lease))
     assert [bodies_of(each) for each in take(host, 1, 1)] == [[b"1"]]
 
 
@@ -167,15 +169,15 @@ def test_keys_hold_each_other_across_consumers(host: Any) -> None:
 def test_they_are_the_same_after_a_restart(host: Any, checkpoint: bool) -> None:
     host.send(6, keys="abcdef")
     found = take(host, 2, 1, 3)
-    settle(host, settling.Receipts(found[2].lease, found[2].origins[1:2]))
+    settle(host, settlements.Receipts(found[2].lease, found[2].origins[1:2]))
     if checkpoint:
         host.checkpoint()
     host.restart()
     assert host.receive() == []
     again = [
-        settling.Receipts(found[0].lease),
-        settling.Receipts(found[1].lease, found[1].origins),
-        settling.Receipts(found[2].lease),
+        settlements.Receipts(found[0].lease),
+        settlements.Receipts(found[1].lease, found[1].origins),
+        settlements.Receipts(found[2].lease),
     ]
     assert [done for done, _ in settle(host, *again)] == [2, 1, 2]
 

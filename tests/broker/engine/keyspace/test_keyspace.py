@@ -19,9 +19,12 @@ from delaylog.broker.engine.keyspace.keyspace_files import (
     make_snapshot,
     snapshot_name,
 )
-from delaylog.broker.engine.keyspace.keyspace_log import log_keyspace
 from delaylog.broker.engine.keyspace.keyspace_part import apply_effects
-from delaylog.broker.engine.keyspace.keyspace_snapshots import RETRY_MS, SnapshotFailed
+from delaylog.broker.engine.keyspace.keyspace_snapshots import (
+    RETRY_MS,
+    SnapshotFailed,
+    log_keyspace,
+)
 from delaylog.storage.errors import CorruptionError, OlderFormatError
 from delaylog.storage.files.os_file_system import OsFileSystem
 from delaylog.storage.layout import FrameKind

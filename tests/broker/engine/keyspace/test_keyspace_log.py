@@ -16,15 +16,13 @@ from typing import Any
 
 import pytest
 
-from delaylog.broker.cli.dump.files import _dumper
-from delaylog.broker.engine.engine import Engine
-from delaylog.broker.engine.keyspace import keyspace_log
-from delaylog.broker.engine.keyspace.keyspace_base import KeyspaceBase
-from delaylog.broker.engine.keyspace.keyspace_log import log_keyspace
-from delaylog.broker.engine.keyspace.keyspace_pieces import Pieces, piece_of
+from delaylog.broker.cli.dump import _dumper
+from delaylog.broker.engine.engine import Engine, Setup
+from delaylog.broker.engine.keyspace import keyspace_snapshots
+from delaylog.broker.engine.keyspace.keyspace_part import KeyspaceBase, Pieces, piece_of
+from delaylog.broker.engine.keyspace.keyspace_snapshots import log_keyspace
 from delaylog.broker.engine.limits import Limits
-from delaylog.broker.engine.setup import Setup
-from delaylog.broker.keyspace.applying import apply_effects
+from delaylog.broker.keyspace.effects import apply_effects
 from delaylog.broker.keyspace.keyspace import Keyspace
 from delaylog.broker.keyspace.running.executor import Executor
 from delaylog.storage.files.os_file_system import OsFileSystem
@@ -39,7 +37,7 @@ FRAME_BYTES = 500
 
 @pytest.fixture(autouse=True)
 def _small_frames(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keyspace_log, "PAYLOAD_BYTES_MAX", FRAME_BYTES)
+    monkeypatch.setattr(keyspace_snapshots, "PAYLOAD_BYTES_MAX", FRAME_BYTES)
 
 
 LARGE: dict[str, list[list[bytes]]] = {

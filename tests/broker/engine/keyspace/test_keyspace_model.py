@@ -14,11 +14,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from delaylog.broker.engine.engine import Engine
+from delaylog.broker.engine.engine import Engine, Setup
 from delaylog.broker.engine.keyspace.keyspace_files import (
     FOLDER,
 )
-from delaylog.broker.engine.setup import Setup
 from tests.broker.engine.keyspace_work import SMALL, Runner, execute, put, small_log, snapshot
 from tests.effort import tries
 from tests.storage.fake_disk import DiskCrashed, FakeDisk, Survival

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgpack
 import pytest
 
-from delaylog.broker.engine.keyspace.keyspace_pieces import PIECE_SIZE, Pieces, cut, piece_of
+from delaylog.broker.engine.keyspace.keyspace_part import PIECE_SIZE, Pieces, cut, piece_of
 from delaylog.storage.errors import CorruptionError
 
 EFFECTS = [[b"SET", b"key", b"value" * 10]]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from delaylog.broker.engine.late.explaining import PARTS_MAX, Held, Wait, explain
+from delaylog.broker.engine.late.causes import PARTS_MAX, Held, Wait, explain
 from delaylog.broker.engine.late.timeline import CAUSES, Span
 from tests.effort import tries
 

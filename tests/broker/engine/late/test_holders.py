@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from delaylog.broker.engine.late import holders as module
+from delaylog.broker.engine.late import causes
 from tests.broker.engine.views.test_life import lives
 
 
 def test_bounded(host: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The last holders are one without a name, and no time is lost."""
-    monkeypatch.setattr(module, "HOLDS_MAX", 3)
+    monkeypatch.setattr(causes, "HOLDS_MAX", 3)
     host.send(7, ids=[f"m{number}" for number in range(7)], keys="k" * 7)
     origins = []
     for _ in range(6):

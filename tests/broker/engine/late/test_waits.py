@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from delaylog.broker.engine.late.bound import bounded_by
+from delaylog.broker.engine.late.causes import bounded_by
 from delaylog.broker.engine.late.demand import AWAY_MS, EVERYTHING, IDS, USED_MS, Masks
 from delaylog.broker.engine.late.timeline import GROUP_SPANS_MAX, GROUPS_MAX
 from delaylog.broker.engine.limits import Limits

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from delaylog.broker.engine.late import workload as module
+from delaylog.broker.engine.late import causes
+from delaylog.broker.engine.late.causes import Workload
 from delaylog.broker.engine.late.timeline import Span
-from delaylog.broker.engine.late.workload import Workload
 from delaylog.broker.engine.model import blank_entries
 from delaylog.storage.log.payloads import LeaseDecision, SettleDecision
 from tests.effort import tries
@@ -83,7 +83,7 @@ def test_a_forced_purge_ends_all_leases() -> None:
 
 
 def test_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "BUSY_MAX", 10)
+    monkeypatch.setattr(causes, "BUSY_MAX", 10)
     workload = Workload()
     for at in range(100):
         workload.leased(leased(1), at * STEP_MS)

@@ -15,18 +15,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from delaylog.broker.engine.lookup import text_upkeep
+from delaylog.broker.engine.lookup import text_entries
 from delaylog.broker.engine.lookup.message_filter import MessageFilter
 from delaylog.broker.engine.lookup.text_entries import candidates
-from delaylog.broker.engine.views import list_found
-from delaylog.broker.engine.views.list_filter import ListQuery
-from delaylog.broker.engine.views.list_page import Effort
+from delaylog.broker.engine.views import listing as list_found
+from delaylog.broker.engine.views.list_page import Effort, ListQuery
 from delaylog.broker.engine.views.listing import Listing
 from delaylog.storage.errors import DiskFullError
 from delaylog.storage.layout import HOUR_MS, MessageState
-from delaylog.storage.runs import run_store
-from delaylog.storage.runs.key_run import RunWriter
-from delaylog.storage.texts import text_index
+from delaylog.storage.runs import run_store, text_index
+from delaylog.storage.runs.run_store import RunWriter
 from tests.broker.engine.host import Host
 from tests.broker.engine.views.test_listing import (
     Traffic,
@@ -234,7 +232,7 @@ def test_a_full_disk_loses_no_entry(host: Any, monkeypatch: pytest.MonkeyPatch) 
     def full(*_: Any) -> Any:
         raise DiskFullError("no space left")
 
-    monkeypatch.setattr(text_upkeep, "RECENT_MAX", 2)
+    monkeypatch.setattr(text_entries, "RECENT_MAX", 2)
     host.send(5, keys=["k"] * 5, delay=HOUR_MS)
     with monkeypatch.context() as patch:
         patch.setattr(RunWriter, "add", full)
@@ -263,7 +261,7 @@ def test_a_rebuild_on_a_full_disk_keeps_little_in_memory(
     host.checkpoint()
     host.engine.state.texts.clear()
     host.restart()
-    monkeypatch.setattr(text_upkeep, "RECENT_MAX", 50)
+    monkeypatch.setattr(text_entries, "RECENT_MAX", 50)
     texts = host.engine.state.texts
     with monkeypatch.context() as patch:
         patch.setattr(RunWriter, "add", full)

@@ -8,12 +8,11 @@ from typing import Any
 
 import pytest
 
-from delaylog.broker.engine.engine import Engine
+from delaylog.broker.engine.engine import Engine, Setup
 from delaylog.broker.engine.errors import QuotaRefusal, UnknownError
 from delaylog.broker.engine.push import commands
 from delaylog.broker.engine.push.commands import drop_target, note_health, put_target, the_target
 from delaylog.broker.engine.push.targets import WELL, Health, Target, TargetTable
-from delaylog.broker.engine.setup import Setup
 from delaylog.broker.engine.topics.commands import drop_group, drop_topic, put_group
 from delaylog.broker.engine.topics.idle import EPHEMERAL_IDLE_MS, TOPIC_IDLE_MS, retire_unused
 from delaylog.storage.files.os_file_system import OsFileSystem

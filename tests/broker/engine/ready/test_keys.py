@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from delaylog.broker.engine.ready.key_gate import KeyGate
-from delaylog.broker.engine.ready.parked_spill import ParkedSpill
+from delaylog.broker.engine.ready.parking_lot import ParkedSpill
 from delaylog.storage.files.os_file_system import OsFileSystem
 from delaylog.storage.files.scratch_queue import ScratchQueue
 from delaylog.storage.layout import INDEX_ENTRY

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from delaylog.broker.engine.send.merging import KEPT
-from delaylog.broker.engine.send.quotas import QuotaError
+from delaylog.broker.engine.send.merge import KEPT
+from delaylog.broker.engine.send.quotas import BeyondQuotaError, QuotaError
 
 
 def send(host: Any, *pairs: tuple[int, str], **how: Any) -> Any:
@@ -130,6 +130,30 @@ def test_quotas(host: Any) -> None:
     host.send([b"x" * 1_000])
     host.configure(quota=None)
     assert host.topic.default.counts.living == 1
+
+
+@pytest.mark.parametrize(("quota", "most", "fits"), [("rate", 1, 10), ("pending", 2, 2)])
+def test_a_send_that_alone_exceeds_a_quota_is_not_to_be_repeated(
+    host: Any, quota: str, most: int, fits: int
+) -> None:
+    """No wait helps, also where the quota is used up."""
+    host.configure(quota={quota: most})
+    for _ in range(2):
+        with pytest.raises(BeyondQuotaError, match=f"at most {fits} messages") as refused:
+            host.send(fits + 1)
+        assert (refused.value.kind.status, refused.value.facts) == (413, {"quota": quota})
+        if host.topic.default.counts.living == 0:
+            host.send(fits)
+
+
+def test_a_send_that_alone_exceeds_the_bytes_of_a_topic(host: Any) -> None:
+    host.configure(quota={"bytes": 400})
+    with pytest.raises(BeyondQuotaError, match="at most 400 bytes"):
+        host.send([b"x" * 300] * 2)
+    host.send([b"x" * 300])
+    with pytest.raises(QuotaError) as refused:
+        host.send([b"x" * 300])
+    assert refused.value.facts == {"quota": "bytes", "retry_after_s": 5}
 
 
 def full(host: Any, quota: str, *, far: int = 0) -> None:

@@ -17,8 +17,13 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from delaylog.broker.engine.ready.ordered_queue import OrderedQueue
-from delaylog.broker.engine.ready.ordered_runs import NO_RANKED, RankedRun, Reading, rank_order
+from delaylog.broker.engine.ready.ordered_queue import (
+    NO_RANKED,
+    OrderedQueue,
+    RankedRun,
+    Reading,
+    rank_order,
+)
 from delaylog.storage.errors import CorruptionError
 from delaylog.storage.files.os_file_system import OsFileSystem
 from delaylog.storage.files.scratch_queue import ScratchQueue

@@ -12,11 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from delaylog.broker.engine.deliver.receiving import peek
-from delaylog.broker.engine.deliver.selecting import ReceiveRequest
-from delaylog.broker.engine.ready import key_gate, parking
-from delaylog.broker.engine.ready.parked_spill import ParkedSpill
-from delaylog.broker.engine.ready.parking import Parking
+from delaylog.broker.engine.deliver.receives import ReceiveRequest, peek
+from delaylog.broker.engine.ready import key_gate, parking_lot
+from delaylog.broker.engine.ready.parking_lot import ParkedSpill, Parking
 from delaylog.broker.engine.ready.ready_queues import FILTER_IDLE_MS
 from delaylog.broker.engine.ready.tag_filter import TagFilter
 from delaylog.broker.engine.topics.idle import look_after_groups
@@ -73,7 +71,9 @@ def test_the_queue_of_an_idle_filter_is_closed(host: Any, ask: str) -> None:
 @pytest.fixture
 def all_on_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is parked in memory, and what is on disk is read two by two."""
-    monkeypatch.setattr(parking, "ParkedSpill", partial(ParkedSpill, slice_pairs=2, per_key_max=1))
+    monkeypatch.setattr(
+        parking_lot, "ParkedSpill", partial(ParkedSpill, slice_pairs=2, per_key_max=1)
+    )
     monkeypatch.setattr(key_gate, "Parking", partial(Parking, parked_max=0))
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import msgpack
 
 from delaylog.broker.engine.schedules import commands
-from delaylog.broker.engine.schedules.firing import ScheduleRunner
+from delaylog.broker.engine.schedules.runner import ScheduleRunner
 from delaylog.broker.engine.schedules.schedule import Schedule
 from delaylog.broker.rules.schedules.zones import Zones
 from delaylog.storage.layout import FrameKind

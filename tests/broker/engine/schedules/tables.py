@@ -11,9 +11,9 @@ import msgpack
 from delaylog.broker.engine.schedules.schedule import Progress, Rules, Schedule, Spec
 from delaylog.broker.engine.schedules.table import ScheduleTable, moved_rows
 from delaylog.broker.rules.schedules.timing import Timing
-from delaylog.storage.ids.id_hash import IdHash
 from delaylog.storage.layout import FrameHeader, FrameKind
 from delaylog.storage.log.frames import Frame
+from delaylog.storage.runs.id_hash import IdHash
 from delaylog.storage.work import Work
 from tests.storage.fake_disk import FakeDisk
 

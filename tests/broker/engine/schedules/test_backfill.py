@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from delaylog.broker.engine.errors import BadRequestError, ConflictError
-from delaylog.broker.engine.schedules.backfill import plan_backfill, send_backfill
-from delaylog.broker.engine.schedules.commands import drop_schedule
+from delaylog.broker.engine.schedules.commands import drop_schedule, plan_backfill, send_backfill
 from tests.broker.engine.host import HOUR
 from tests.broker.engine.schedules.rig import ScheduleHost
 

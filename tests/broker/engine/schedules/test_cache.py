@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from delaylog.broker.engine.schedules import cache as module
-from delaylog.broker.engine.schedules.cache import ENTRY_BYTES, DefinitionCache
+from delaylog.broker.engine.schedules import definitions
+from delaylog.broker.engine.schedules.definitions import ENTRY_BYTES, DefinitionCache
 from tests.broker.engine.schedules.tables import a_schedule
 
 
 def test_the_least_recently_used_goes(monkeypatch: pytest.MonkeyPatch) -> None:
     """By bytes; one that is too large is not kept, nor is what it replaced."""
-    monkeypatch.setattr(module, "BYTES_MAX", 10 * ENTRY_BYTES)
+    monkeypatch.setattr(definitions, "BYTES_MAX", 10 * ENTRY_BYTES)
     cache = DefinitionCache()
     for number in range(1, 11):
         cache.put(a_schedule(number, f"s{number}", 5), 0)

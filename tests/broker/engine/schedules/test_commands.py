@@ -14,7 +14,7 @@ from delaylog.broker.engine.errors import (
 from delaylog.broker.engine.limits import Limits
 from delaylog.broker.engine.schedules import commands
 from delaylog.broker.engine.topics import idle
-from delaylog.contract.errors import MemberError
+from delaylog.contract.members import MemberError
 from tests.broker.engine.host import HOUR
 from tests.broker.engine.schedules.rig import ScheduleHost
 
@@ -183,6 +183,17 @@ def test_a_preview_is_what_will_fire(host: ScheduleHost) -> None:
     assert found == [(f"s@{one.instant_ms}", one.due_ms) for one in coming]
     with pytest.raises(BadRequestError, match="from 1 to 1000, not 0"):
         commands.preview(host.one("s"), 0, host.now_ms)
+
+
+def test_a_preview_from_a_later_time_counts_those_before(host: ScheduleHost) -> None:
+    host.put("s", cron="0 9 * * *", count=1_000)
+    first = commands.preview(host.one("s"), 1, host.now_ms)[0].instant_ms
+    for days, left in ((0, 5), (5, 5), (997, 3), (1_000, 0), (7_000, 0)):
+        wanted = commands.Instants(5, first + days * DAY)
+        assert len(list(commands.previewed(host.one("s"), wanted, host.now_ms))) == left
+    far = commands.Instants(1, first + 8_000 * DAY)
+    with pytest.raises(BadRequestError, match="over 7305 days after the next instant"):
+        list(commands.previewed(host.one("s"), far, host.now_ms))
 
 
 @pytest.mark.parametrize(

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from delaylog.broker.engine.limits import Limits
-from delaylog.broker.engine.schedules import firing
-from delaylog.broker.engine.send.merging import Merge
+from delaylog.broker.engine.schedules import runner
+from delaylog.broker.engine.send.merge import Merge
 from delaylog.broker.rules.schedules.instants import next_instant
-from delaylog.contract.calls.schedule_members import PERIOD_MS_MAX
+from delaylog.contract.calls.schedules import PERIOD_MS_MAX
 from delaylog.storage.layout import FrameKind
 from tests.broker.engine.host import HOUR, START_MS
 from tests.broker.engine.member import Member
@@ -128,7 +128,7 @@ def test_the_search_finds_a_firing_of_two_frames(
     first: FrameKind, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A planted fault: the message and the next instant are two frames, in either order."""
-    whole = firing.append_firings
+    whole = runner.append_firings
 
     def apart(
         state: Any, firings: list[Any], moved: dict[int, Any], now_ms: int, *, by: str
@@ -141,9 +141,9 @@ def test_the_search_finds_a_firing_of_two_frames(
         whole(state, [], moved, now_ms, by=by)
         return whole(state, firings, moved, now_ms, by=by)
 
-    monkeypatch.setattr(firing, "append_firings", apart)
+    monkeypatch.setattr(runner, "append_firings", apart)
     # A message that is there is not sent again: its id must not hide the fault.
-    monkeypatch.setattr(firing, "merge_ids", lambda *_: Merge())
+    monkeypatch.setattr(runner, "merge_ids", lambda *_: Merge())
     differences = 0
     for seed in range(40):
         wanted, found, _ = cut_power(seed)

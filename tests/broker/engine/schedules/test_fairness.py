@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from delaylog.broker.engine.schedules import wakes
-from delaylog.broker.engine.schedules.firing import SLICE_FIRINGS, DueByTopic
+from delaylog.broker.engine.schedules.runner import SLICE_FIRINGS, DueByTopic
 from delaylog.broker.engine.schedules.schedule import AHEAD_MS
 from tests.broker.engine.schedules.rig import ScheduleHost
 from tests.effort import tries

@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from delaylog.broker.engine.views import firings
-from delaylog.broker.engine.views.counting import MINUTE_MS, Forecast
-from delaylog.broker.engine.views.firings import Firings
+from delaylog.broker.engine.views import counts
+from delaylog.broker.engine.views.counts import MINUTE_MS, Firings, Forecast
 from delaylog.broker.rules.schedules import next_instant
 from delaylog.broker.rules.schedules.timing import Timing
 from tests.broker.engine.host import HOUR
@@ -80,7 +79,7 @@ def test_a_topic_without_schedules_has_no_firings(host: ScheduleHost) -> None:
 def test_more_schedules_than_are_counted(
     host: ScheduleHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(firings, "SCHEDULES_MAX", 200)
+    monkeypatch.setattr(counts, "SCHEDULES_MAX", 200)
     for number in range(201):
         host.put(f"s{number:03}", interval_ms=HOUR)
     counted = forecast(host)
@@ -92,7 +91,7 @@ def test_more_instants_than_are_computed(
     host: ScheduleHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Up to the time that is named each firing is counted; equal timings cost one."""
-    monkeypatch.setattr(firings, "INSTANTS_MAX", 100)
+    monkeypatch.setattr(counts, "INSTANTS_MAX", 100)
     for number in range(40):
         host.put(f"s{number}", cron="* * * * *")
     counted = forecast(host, minutes=120)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from delaylog.broker.engine.schedules import cache
+from delaylog.broker.engine.schedules import definitions
 from delaylog.broker.engine.schedules.schedule import Progress, Schedule
 from delaylog.broker.engine.schedules.table import ScheduleTable, named_files
 from delaylog.storage.errors import CorruptionError
@@ -216,7 +216,7 @@ def test_an_empty_table_has_no_files() -> None:
 
 def test_memory_does_not_depend_on_bodies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """8,000 schedules with 32 MB of bodies, which a checkpoint has stored and which have moved."""
-    monkeypatch.setattr(cache, "BYTES_MAX", 100_000)
+    monkeypatch.setattr(definitions, "BYTES_MAX", 100_000)
     tracemalloc.start()
     rig = Rig(OsFileSystem(), folder=str(tmp_path / "data"))
     numbers = [rig.add(f"s{at}", 1_000 + at, body=b"x" * 4_000) for at in range(8_000)]

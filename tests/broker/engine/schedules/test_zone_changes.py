@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from delaylog.broker.engine.schedules import commands
-from delaylog.broker.engine.schedules.backfill import plan_backfill
-from delaylog.broker.engine.schedules.recall import recall_ahead
-from delaylog.broker.engine.views.firings import Firings
+from delaylog.broker.engine.schedules.commands import plan_backfill
+from delaylog.broker.engine.schedules.runner import recall_ahead
+from delaylog.broker.engine.views.counts import Firings
 from delaylog.broker.rules.schedules.zones import PACKAGED, Zones
-from delaylog.contract.errors import MemberError
+from delaylog.contract.members import MemberError
 from tests.broker.engine.host import HOUR
 from tests.broker.engine.schedules.rig import ScheduleHost
 from tests.broker.rules.schedules.test_instants import zones_where, zones_without

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from delaylog.broker.engine.send import sending
-from delaylog.contract.errors import MemberError
+from delaylog.broker.engine.send import sends
+from delaylog.contract.members import MemberError
 from delaylog.storage.messages.batch import MessageBatch, decode_send, encode_send
 
 ROOM = 1 << 40
@@ -21,16 +21,16 @@ def batch_with(key: bytes) -> MessageBatch:
 def test_texts_are_checked_once(host: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first send to a topic checks the batch before it makes the topic, and when it sends."""
     checked: list[MessageBatch] = []
-    inner = sending._check_texts
+    inner = sends._check_texts
 
     def counted(batch: MessageBatch) -> None:
         checked.append(batch)
         inner(batch)
 
-    monkeypatch.setattr(sending, "_check_texts", counted)
+    monkeypatch.setattr(sends, "_check_texts", counted)
     state, batch = host.engine.state, batch_with(b"k")
-    topic = sending.topic_of_send(state, ("", "new"), batch, host.now_ms, free_bytes=ROOM)
-    sending.send(state, topic, batch, host.now_ms, free_bytes=ROOM)
+    topic = sends.topic_of_send(state, ("", "new"), batch, host.now_ms, free_bytes=ROOM)
+    sends.send(state, topic, batch, host.now_ms, free_bytes=ROOM)
     assert len(checked) == 1
 
 
@@ -38,4 +38,4 @@ def test_a_batch_that_was_refused_is_refused_again(host: Any) -> None:
     batch = batch_with(b"k" * 256)
     for _ in range(2):
         with pytest.raises(MemberError):
-            sending.check_batch(host.engine.state, batch, host.now_ms)
+            sends.check_batch(host.engine.state, batch, host.now_ms)

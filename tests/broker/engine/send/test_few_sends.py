@@ -17,17 +17,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from delaylog.broker.calls.turn.single_sends import batch_of
+from delaylog.broker.calls.turn.askers import batch_of
 from delaylog.broker.calls.turn.writes import send_batch, send_parts
 from delaylog.broker.engine.errors import EngineError
 from delaylog.broker.engine.limits import Limits
 from delaylog.broker.engine.model import SendResult
 from delaylog.broker.engine.state import FewExposure
 from delaylog.broker.engine.topics.settings import TopicSettings
-from delaylog.contract.errors import MemberError
+from delaylog.contract.members import MemberError
 from delaylog.contract.message_fields import pack_fields
-from delaylog.storage.messages.few_rows import FEW_ROWS_MAX
-from delaylog.storage.messages.singles import Single
+from delaylog.storage.messages.batch import Single
+from delaylog.storage.messages.rows import FEW_ROWS_MAX
 from tests.broker.engine.host import HOUR, START_MS, Host
 from tests.broker.engine.test_whole_queue import small_state
 from tests.effort import tries

@@ -61,6 +61,10 @@ def test_a_sequence_that_was_used_for_other_messages_is_refused(host: Any) -> No
     host.send([b"one"], producer="p", sequence=1)
     with pytest.raises(ConflictError, match="used for other messages"):
         host.send([b"two"], producer="p", sequence=1)
+    with pytest.raises(
+        ConflictError, match=r"Idempotency-Key is one\) was sent with 1 rows, not 2"
+    ):
+        host.send([b"one", b"two"], producer="p", sequence=1)
     assert host.bodies() == [b"one"]
 
 

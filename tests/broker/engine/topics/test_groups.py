@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from delaylog.broker.engine.control import changes as control
-from delaylog.broker.engine.control.changes import in_groups
+from delaylog.broker.engine import changes
+from delaylog.broker.engine.changes import in_groups
 from delaylog.broker.engine.errors import ConflictError
 from delaylog.broker.engine.lookup.find_messages import find_ids
 from delaylog.storage.layout import HOUR_MS
@@ -39,9 +39,9 @@ def test_without_any_group_there_is_nothing_to_control(host: Any) -> None:
     moved = in_groups(
         host.topic,
         lambda group: find_ids(state, host.topic, ids, now_ms, group),
-        lambda found: control.reschedule(state, host.topic, found, now_ms, deliver_at_ms=now_ms),
+        lambda found: changes.reschedule(state, host.topic, found, now_ms, deliver_at_ms=now_ms),
     )
-    assert moved.result.codes.tolist() == [control.UNKNOWN]
+    assert moved.result.codes.tolist() == [changes.UNKNOWN]
     host.recount()
 
 

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from delaylog.broker.engine.topics.rate_meter import WINDOW_MS, RateMeter
+from delaylog.broker.engine.topics.rates import WINDOW_MS, RateMeter
 from tests.effort import tries
 
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delaylog.broker.engine.topics.token_bucket import HOLD_MS_MAX, TokenBucket
+from delaylog.broker.engine.topics.rates import HOLD_MS_MAX, TokenBucket
 from delaylog.storage.layout import NEVER_MS
 
 START_MS = 1_760_000_000_000

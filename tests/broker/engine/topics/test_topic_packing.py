@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from delaylog.broker.engine.topics import commands as topics
-from delaylog.broker.engine.topics import topic_packing
-from delaylog.broker.engine.topics.topic_packing import PackedTopics, TopicPacking
+from delaylog.broker.engine.topics import packed_topics
+from delaylog.broker.engine.topics.packed_topics import PackedTopics, TopicPacking
 from tests.effort import tries
 
 HOUR = 3_600_000
@@ -75,8 +75,8 @@ def test_topics_are_those_of_one_position(
     open_host: Any, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     """Method: random changes between slices of a topic each, compared with packing at once."""
-    monkeypatch.setattr(topic_packing, "SLICE_TOPICS", 1)
-    monkeypatch.setattr(topic_packing, "BLOCK_BYTES", 600)
+    monkeypatch.setattr(packed_topics, "SLICE_TOPICS", 1)
+    monkeypatch.setattr(packed_topics, "BLOCK_BYTES", 600)
     host, random = open_host(), Random(seed)
     state = host.engine.state
     names = [f"t{k}" for k in range(6)]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from delaylog.broker.engine.transactions import publishing
+from delaylog.broker.engine.transactions import publisher
 
 
 @pytest.fixture(autouse=True)
 def small_slices(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(publishing, "SLICE_ROWS_MIN", 5)
-    monkeypatch.setattr(publishing, "SLICE_ROWS_FIRST", 5)
+    monkeypatch.setattr(publisher, "SLICE_ROWS_MIN", 5)
+    monkeypatch.setattr(publisher, "SLICE_ROWS_FIRST", 5)

@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 
 from delaylog.broker.engine.topics import commands as topics
-from delaylog.broker.engine.transactions import publishing
-from delaylog.broker.engine.transactions.open_transaction import (
+from delaylog.broker.engine.transactions import publisher
+from delaylog.broker.engine.transactions.table import (
     READ_BYTES_MAX,
     READ_PARTS_MAX,
     Unpublished,
 )
-from delaylog.storage.log.transaction_frames import PART
+from delaylog.storage.log.payloads import PART
 from tests.broker.engine.transactions.test_transactions import bodies, calls, prepared, publish
 
 
@@ -42,8 +42,8 @@ def run(host: Any, frame_s: float) -> tuple[list[int], int]:
 
 @pytest.fixture
 def large_slices(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(publishing, "SLICE_ROWS_FIRST", 100)
-    monkeypatch.setattr(publishing, "SLICE_ROWS_MIN", 100)
+    monkeypatch.setattr(publisher, "SLICE_ROWS_FIRST", 100)
+    monkeypatch.setattr(publisher, "SLICE_ROWS_MIN", 100)
 
 
 @pytest.mark.usefixtures("large_slices")

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from delaylog.broker.backup.copying import Route
-from delaylog.broker.backup.restoring import restore_backup
-from delaylog.broker.backup.taking import take_backup
+from delaylog.broker.backup.copies import Route
+from delaylog.broker.backup.folder_copy import take_backup
+from delaylog.broker.backup.restore import restore_backup
 from delaylog.broker.engine.errors import (
     BadRequestError,
     ConflictError,
@@ -25,12 +25,12 @@ from delaylog.broker.engine.errors import (
     UnknownError,
 )
 from delaylog.broker.engine.limits import Limits
+from delaylog.broker.engine.send.quotas import BeyondQuotaError
 from delaylog.broker.engine.topics.commands import purge
 from delaylog.broker.engine.topics.settings import Quota
-from delaylog.broker.engine.transactions import commands, publishing, table
-from delaylog.broker.engine.transactions.commands import PartName
+from delaylog.broker.engine.transactions import commands, publisher, table
+from delaylog.broker.engine.transactions.commands import PartName, Winner
 from delaylog.broker.engine.transactions.table import ENDED_KEPT_MS
-from delaylog.broker.engine.transactions.winners import Winner
 from delaylog.broker.verify.physical_log import LogRange, verify_staged
 from delaylog.broker.verify.report import Report
 from delaylog.storage.errors import CorruptionError
@@ -112,7 +112,7 @@ def test_after_days_away(host: Any) -> None:
     publish(host)
     got = host.receive()
     assert sorted((m.body for m in got), key=int) == bodies(0, 8)
-    assert {m.deliver_at_ms for m in got} == {host.now_ms - publishing.LATE_MS}
+    assert {m.deliver_at_ms for m in got} == {host.now_ms - publisher.LATE_MS}
     host.check_counts()
 
 
@@ -302,7 +302,8 @@ def test_quotas(open_host: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     assert not txn.stage("x", [b""], now, part=1), "a repeat is answered whatever there is"
     txn.abort("x", now)
     host.configure(quota=Quota(pending=2))
-    refused(lambda: txn.stage("y", [b"", b"", b""], now, part=1))
+    with pytest.raises(BeyondQuotaError):
+        txn.stage("y", [b"", b"", b""], now, part=1)
     txn.stage("y", [b"", b""], now, part=1)
     refused(lambda: txn.stage("y", [b""], now, part=2))
     txn.abort("y", now)

@@ -7,9 +7,9 @@ from random import Random
 import pytest
 
 from delaylog.broker.engine.errors import BadRequestError, ConflictError, EngineError
-from delaylog.broker.engine.transactions.parts import PartTable
-from delaylog.broker.engine.transactions.winners import Winner, parts_of_winners
-from delaylog.storage.log.transaction_frames import StagedPart
+from delaylog.broker.engine.transactions.commands import Winner, parts_of_winners
+from delaylog.broker.engine.transactions.table import PartTable
+from delaylog.storage.log.payloads import StagedPart
 from tests.effort import tries
 
 TOP = (1 << 64) - 1

@@ -15,8 +15,7 @@ import pytest
 from delaylog.broker.engine.errors import ConflictError, NotLeadingError
 from delaylog.broker.engine.topics import commands as topics
 from delaylog.broker.engine.upkeep import archive
-from delaylog.broker.engine.upkeep.archive import ArchiveCopy, archive_status, release
-from delaylog.broker.engine.upkeep.archive_next import next_hour
+from delaylog.broker.engine.upkeep.archive import ArchiveCopy, archive_status, next_hour, release
 from delaylog.storage.layout import hour_name
 from tests.broker.engine.host import HOUR, START_MS
 from tests.broker.engine.member import Member

@@ -6,8 +6,7 @@ import shutil
 from random import Random
 from typing import Any
 
-from delaylog.broker.engine.engine import Engine
-from delaylog.broker.engine.setup import Setup
+from delaylog.broker.engine.engine import Engine, Setup
 from delaylog.storage.files.os_file_system import OsFileSystem
 
 HOUR = 3_600_000

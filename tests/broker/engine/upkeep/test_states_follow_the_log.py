@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from delaylog.broker.engine.deliver import receiving
-from delaylog.broker.engine.deliver.selecting import ReceiveRequest
+from delaylog.broker.engine.deliver import receives
+from delaylog.broker.engine.deliver.receives import ReceiveRequest
 from delaylog.storage.layout import MessageState
 
 
 def lease_without_writing(host, count: int) -> int:
     """Append a LEASE frame and leave it in memory."""
-    delivery = receiving.receive(
+    delivery = receives.receive(
         host.engine.state,
         host.topic,
         host.topic.default,

@@ -11,14 +11,13 @@ from typing import NoReturn
 
 import pytest
 
-from delaylog.broker.engine.upkeep import checkpoints, restoring
+from delaylog.broker.engine.upkeep import checkpoints, saved_state
 from delaylog.broker.engine.upkeep.checkpoints import IDLE_BYTES, IDLE_MS
+from delaylog.storage.checkpoint import Checkpoint
 from delaylog.storage.errors import DiskFullError
-from delaylog.storage.folder.checkpoint import Checkpoint
-from delaylog.storage.ids import id_index
 from delaylog.storage.layout import Int64Array, MessageState
-from delaylog.storage.runs import run_store
-from delaylog.storage.runs.key_run import KeyArray, RunWriter
+from delaylog.storage.runs import id_index, run_store
+from delaylog.storage.runs.run_store import KeyArray, RunWriter
 from delaylog.storage.work import Work
 
 HOUR = 3_600_000
@@ -184,7 +183,7 @@ def test_rebuilt_ids_lead_to_the_newest_message_of_an_id(host, monkeypatch) -> N
 
     The index is lost and rebuilt from the rows, hour by hour, in parts as small as they get.
     """
-    monkeypatch.setattr(restoring, "RECENT_IDS_MAX", 1)
+    monkeypatch.setattr(saved_state, "RECENT_IDS_MAX", 1)
     host.send(2, delay=5 * HOUR, ids=["again", "often"])
     host.cancel(["again", "often"])
     host.send(2, delay=HOUR, ids=["again", "often"])

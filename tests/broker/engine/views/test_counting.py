@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from delaylog.broker.engine.control import changes as control
+from delaylog.broker.engine import changes
 from delaylog.broker.engine.lookup.find_messages import find_origins
-from delaylog.broker.engine.views.counting import (
+from delaylog.broker.engine.views.counts import (
     BORDERS_MS,
     MINUTE_MS,
     STRETCHES,
@@ -57,11 +57,11 @@ def test_counts_are_those_of_every_message(host: Any, seed: int, flushed: bool) 
         for ref in random.sample(sorted(kept), 40):
             found = find_origins(host.engine.state, np.array([ref]), topic, now)
             if random.random() < 0.5:
-                control.cancel(host.engine.state, topic, found, now)
+                changes.cancel(host.engine.state, topic, found, now)
                 del kept[ref]
             else:
                 moment = now + random.randrange(1, 9 * HOUR_MS)
-                control.reschedule(host.engine.state, topic, found, now, deliver_at_ms=moment)
+                changes.reschedule(host.engine.state, topic, found, now, deliver_at_ms=moment)
                 kept[ref] = moment
     counts = counted(host)
     for name, kept in due.items():

@@ -20,9 +20,15 @@ from delaylog.broker.engine.errors import BadRequestError
 from delaylog.broker.engine.lookup.find_messages import find_ids
 from delaylog.broker.engine.topics import commands as topics
 from delaylog.broker.engine.views import listing
-from delaylog.broker.engine.views.list_cursor import CURSOR_TEXT_SIZE, Cursor
-from delaylog.broker.engine.views.list_filter import SHOWN, ListQuery
-from delaylog.broker.engine.views.list_page import Effort, Listed, Page
+from delaylog.broker.engine.views.list_page import (
+    CURSOR_TEXT_SIZE,
+    SHOWN,
+    Cursor,
+    Effort,
+    Listed,
+    ListQuery,
+    Page,
+)
 from delaylog.broker.engine.views.listing import Listing
 from delaylog.storage.layout import (
     HOUR_MS,

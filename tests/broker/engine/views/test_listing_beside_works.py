@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from delaylog.broker.engine.views.list_filter import ListQuery
-from delaylog.broker.engine.views.list_page import Effort, Page
+from delaylog.broker.engine.views.list_page import Effort, ListQuery, Page
 from delaylog.broker.engine.views.listing import Listing
 from delaylog.storage.errors import CorruptionError
 from delaylog.storage.hours.compaction import Removal

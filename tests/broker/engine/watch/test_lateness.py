@@ -7,8 +7,7 @@ from typing import Any
 
 from delaylog.broker.engine.limits import Limits
 from delaylog.broker.engine.topics.settings import Backoff
-from delaylog.broker.engine.watch.histogram import Histogram
-from delaylog.broker.engine.watch.lateness import BOUNDS_MS, Lateness
+from delaylog.broker.engine.watch.histogram import BOUNDS_MS, Histogram, Lateness
 
 
 def late(histogram: Histogram) -> dict[float, int]:

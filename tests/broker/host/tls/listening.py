@@ -14,9 +14,8 @@ import uvloop
 
 from delaylog.broker.host.config import TlsConfig
 from delaylog.broker.host.machine import REAL
-from delaylog.broker.host.tls.client_certificates import client_certificate
+from delaylog.broker.host.tls.contexts import ServerTls, client_certificate
 from delaylog.broker.host.tls.listener import TlsListener
-from delaylog.broker.host.tls.server_tls import ServerTls
 from delaylog.broker.host.watch.reloader import Reloader
 from tests.certificates import HOSTS, Authority, write_private
 

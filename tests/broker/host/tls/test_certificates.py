@@ -21,11 +21,10 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
 from delaylog.broker.host.config import TlsConfig
 from delaylog.broker.host.machine import REAL
-from delaylog.broker.host.settings.options import ConfigError
+from delaylog.broker.host.settings import ConfigError
 from delaylog.broker.host.tls.certificate_watch import CertificateWatch
 from delaylog.broker.host.tls.certificates import Certificate, Hosts, covers, validity
-from delaylog.broker.host.tls.client_tls import ClientTls
-from delaylog.broker.host.tls.server_tls import ServerTls
+from delaylog.broker.host.tls.contexts import ClientTls, ServerTls
 from delaylog.broker.host.watch.reloader import Reloader, ReloadError
 from tests.certificates import CLIENT, HOSTS, Authority, pem_of, self_signed, write_private
 from tests.waiting import until

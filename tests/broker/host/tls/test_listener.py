@@ -18,9 +18,9 @@ from typing import Any, NoReturn, cast
 import pytest
 
 from delaylog.broker.host.tls import listener as tls_listener
-from delaylog.broker.host.tls.alerts import AlertingContext, alerting
+from delaylog.broker.host.tls.contexts import ServerTls
+from delaylog.broker.host.tls.failed_handshakes import AlertingContext, alerting
 from delaylog.broker.host.tls.listener import TlsListener
-from delaylog.broker.host.tls.server_tls import ServerTls
 from tests.broker.host.tls.listening import LOOPS, Files, Listening, ask, serve
 from tests.waiting import until
 

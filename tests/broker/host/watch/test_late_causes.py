@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from delaylog.broker.engine.late.timeline import Span, Timeline
-from delaylog.broker.host.watch.late_causes import note_started, watch_causes
+from delaylog.broker.host.watch.lateness import note_started, watch_causes
 
 KEY, PLACE = ("default", "t", "default"), (1, 1)
 

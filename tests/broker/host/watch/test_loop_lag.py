@@ -6,7 +6,7 @@ import asyncio
 import time
 
 from delaylog.broker.host.machine import REAL
-from delaylog.broker.host.watch.loop_lag import BOUNDS, LoopLag, StallTrace
+from delaylog.broker.host.watch.lateness import BOUNDS, LoopLag, StallTrace
 from tests.broker.conftest import Broker
 from tests.waiting import await_that
 

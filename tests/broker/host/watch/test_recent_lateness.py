@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from delaylog.broker.engine.watch.lateness import BOUNDS_MS
-from delaylog.broker.host.watch import recent_lateness
-from delaylog.broker.host.watch.recent_lateness import MINUTE_MS, RECENT, RecentLateness
+from delaylog.broker.engine.watch.histogram import BOUNDS_MS
+from delaylog.broker.host.watch import lateness
+from delaylog.broker.host.watch.lateness import MINUTE_MS, RECENT, RecentLateness
 from tests.broker.engine.host import Host
 from tests.broker.host.running_node import running
 
@@ -103,6 +103,6 @@ def test_a_clock_that_was_set_back(watched: Watched) -> None:
 
 
 async def test_a_node_looks_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recent_lateness, "MINUTE_MS", 200)
+    monkeypatch.setattr(lateness, "MINUTE_MS", 200)
     async with running(tmp_path) as it:
         await it.until(lambda: len(it.node.recent_lateness.minutes(it.clock.now_ms())) > 1)

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from delaylog.broker.host.machine import REAL
-from delaylog.broker.host.settings.options import ConfigError
+from delaylog.broker.host.settings import ConfigError
 from delaylog.broker.host.watch import reloader as reloading
 from delaylog.broker.host.watch.reloader import Reloader, ReloadError, Use
 from tests.waiting import until
@@ -157,3 +157,40 @@ async def test_a_signal_with_bad_files_is_logged(
     reloader.reload_soon()
     await until(lambda: reloader.counts["words", "failed"])
     assert "words stays as it was: words is bad" in caplog.messages
+
+
+async def test_the_watch_outlives_any_error(
+    source: Source, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One thread that could not be started, and one content that could not be put into use."""
+    reloader = reloader_of(source)
+    look, faults = reloader._look, [RuntimeError("can't start new thread")]
+
+    async def looked(one: object) -> object:
+        if faults:
+            raise faults.pop()
+        return await look(one)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(reloader, "_look", looked)
+    read = source.read
+
+    def read_badly() -> Use:
+        use = read()
+
+        async def fail() -> None:
+            raise RuntimeError("not put into use")
+
+        return fail if source.path.read_text() == "second" else use
+
+    reloader._sources[0].read = read_badly
+    reloader.start()
+    try:
+        await until(lambda: "can't start new thread" in caplog.text)
+        source.replace("second")
+        await until(lambda: "not put into use" in caplog.text)
+        assert reloader.failing == {"words": 1}
+        source.replace("third")
+        await until(lambda: source.used == "third")
+        assert reloader.failing == {"words": 0}
+    finally:
+        reloader.stop()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from delaylog.broker.host.watch.timings import Timings, note_recovery
+from delaylog.broker.host.watch.timings import OTHER, SERIES_MAX, Timings, note_recovery
 
 
 def test_slow_calls_do_not_hide_each_other(caplog: pytest.LogCaptureFixture) -> None:
@@ -23,6 +23,17 @@ def test_slow_calls_do_not_hide_each_other(caplog: pytest.LogCaptureFixture) -> 
     ]
     assert timings.slow.counts == {"http": 4}
     assert timings.requests["http", "receive"].count == 4
+
+
+def test_names_without_number_share_a_series(caplog: pytest.LogCaptureFixture) -> None:
+    timings = Timings()
+    for number in range(2 * SERIES_MAX):
+        timings.note_request("http", f"/{number}", 2.0)
+    assert len(timings.requests) == SERIES_MAX + 1
+    assert timings.requests["http", OTHER].count == SERIES_MAX
+    assert len(caplog.records) == SERIES_MAX + 1
+    timings.note_request("http", "/1", 0.1)
+    assert timings.requests["http", "/1"].count == 2
 
 
 def test_each_recovery_counts() -> None:

@@ -5,10 +5,16 @@ Method: every write command in a form that finds nothing to do, on the data of S
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+from typing import Final
+
 import pytest
 
 from delaylog.broker.keyspace.registry import COMMANDS
 from tests.broker.keyspace.effects import Pair, words
+
+ROOT: Final = Path(__file__).parents[4]
 
 SETUP = """
 SET s v
@@ -143,4 +149,22 @@ def test_all_write_commands_are_here() -> None:
     writes = {
         name.decode() for name, command in COMMANDS.items() if command.write and b"." not in name
     }
-    assert writes - tried <= ALWAYS, sorted(writes - tried - ALWAYS)
+    missing = sorted(writes - tried - ALWAYS)
+    assert not missing, "LINES has a call without an effect, or ALWAYS the name if there is none"
+
+
+def test_every_command_is_compared_and_listed() -> None:
+    """With redis-server, by its family or its traps; and no page calls it unknown."""
+    compared = "".join(
+        path.read_text().upper()
+        for folder in ("families", "traps")
+        for path in (ROOT / "tests/redis/differential" / folder).iterdir()
+    )
+    page = (ROOT / "docs/REDIS.md").read_text()
+    unknown = page.partition("**Unknown commands:**")[2].partition("**Unknown sub")[0]
+    names = {name.decode().upper() for name in COMMANDS if b"." not in name}
+    # A redis-server that keeps data is no sentinel.
+    missing = names - set(re.findall(r"[A-Z]+", compared)) - {"SENTINEL"}
+    assert not missing, "tests/redis/differential has a line with each command"
+    listed = set(re.findall(r"(?<!but )\b[A-Z]{3,}\b", unknown))
+    assert not names & listed, "docs/REDIS.md calls no known command unknown"

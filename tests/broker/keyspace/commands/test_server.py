@@ -15,7 +15,7 @@ import pytest
 from delaylog.broker.keyspace.keyspace import Keyspace
 from delaylog.broker.keyspace.registry import COMMANDS
 from delaylog.broker.keyspace.running.executor import Executor
-from delaylog.broker.keyspace.server_state import ServerState
+from delaylog.broker.keyspace.running.shared_state import ServerState
 from tests.redis_reference import reference
 
 NOW_MS = 1_700_000_000_000

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from delaylog.broker.keyspace.streams.order import IdOrder
-from delaylog.broker.keyspace.values.stream import StreamValue
+from delaylog.broker.keyspace.values.stream import IdOrder, StreamValue
 from tests.broker.keyspace.effects import NOW_MS, Pair
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from delaylog.broker.keyspace.errors import CommandError
-from delaylog.broker.keyspace.values import long_double
+from delaylog.broker.keyspace.values.number_texts import add_long_doubles, read_long_double
 from tests.broker.keyspace.effects import NOW_MS, Pair
 
 
@@ -53,11 +53,11 @@ def test_an_expired_key_is_not_there() -> None:
     ],
 )
 def test_sums_of_long_doubles(first: bytes, second: bytes, total: bytes | None) -> None:
-    got = long_double.add(first, second)
+    got = add_long_doubles(first, second)
     assert got == total if total is not None else len(got) == len(first)
 
 
 @pytest.mark.parametrize("text", [b"", b" 1", b"1e", b"nan", b"1e5000", b"1e-5000", b"1" * 5_200])
 def test_no_long_doubles(text: bytes) -> None:
     with pytest.raises(CommandError, match="ERR value is not a valid float"):
-        long_double.read(text)
+        read_long_double(text)

@@ -11,10 +11,8 @@ from random import Random
 
 import pytest
 
-from delaylog.broker.keyspace.dumps.crc64 import crc64
-from delaylog.broker.keyspace.dumps.forms import BadDump
-from delaylog.broker.keyspace.dumps.reading import is_whole, load
-from delaylog.broker.keyspace.values.kinds import HashValue, ListValue, SetValue, Value
+from delaylog.broker.keyspace.dumps import BadDump, crc64, is_whole, load
+from delaylog.broker.keyspace.keyspace import HashValue, ListValue, SetValue, Value
 from delaylog.broker.keyspace.values.sorted_set import SortedSetValue
 from tests.broker.keyspace.effects import NOW_MS, Pair, plain
 

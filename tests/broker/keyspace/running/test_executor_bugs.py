@@ -9,10 +9,9 @@ import pytest
 
 from delaylog.broker.keyspace.command import Args
 from delaylog.broker.keyspace.keyspace import Keyspace
-from delaylog.broker.keyspace.registry import COMMANDS, WORDS, command
+from delaylog.broker.keyspace.registry import COMMANDS, WORDS, Run, command
 from delaylog.broker.keyspace.replies import Reply
 from delaylog.broker.keyspace.running.executor import Executor
-from delaylog.broker.keyspace.running.run import Run
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from delaylog.broker.keyspace.keyspace import Keyspace
 from delaylog.broker.keyspace.registry import COMMANDS
 from delaylog.broker.keyspace.running.executor import Executor
 from delaylog.broker.keyspace.running.session import Session
-from delaylog.broker.keyspace.users import OneUser
+from delaylog.broker.keyspace.running.shared_state import OneUser
 
 OPEN = {
     *("auth", "command", "echo", "hello", "ping", "quit", "reset", "select", "acl|whoami"),

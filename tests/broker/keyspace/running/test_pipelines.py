@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from delaylog.broker.keyspace.keyspace import Keyspace
 from delaylog.broker.keyspace.running.executor import Executor
-from delaylog.broker.keyspace.running.watching import watch_keys
+from delaylog.broker.keyspace.running.session import watch_keys
 
 KEYS = st.sampled_from([b"plain", b"absent", b"ends", b"ended", b"list", b"changed", b"watched"])
 VALUES = st.sampled_from([b"", b"v", b"w" * 2_000])

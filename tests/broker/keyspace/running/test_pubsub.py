@@ -7,9 +7,9 @@ from random import Random
 import pytest
 
 from delaylog.broker.keyspace.keyspace import Keyspace
-from delaylog.broker.keyspace.running import pubsub as module
-from delaylog.broker.keyspace.running.pubsub import PubSub
+from delaylog.broker.keyspace.running import shared_state
 from delaylog.broker.keyspace.running.session import Session
+from delaylog.broker.keyspace.running.shared_state import PubSub
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def test_a_matcher_is_made_once(session: Session, monkeypatch: pytest.MonkeyPatc
         made.append(pattern)
         return lambda name: name == b"p7"
 
-    monkeypatch.setattr(module, "matcher", matcher)
+    monkeypatch.setattr(shared_state, "matcher", matcher)
     pubsub = PubSub()
     for number in range(5_000):
         pubsub.patterns[b"p%d*" % number] = {session: None}

@@ -3,11 +3,15 @@ in tests/redis/differential/test_lua.py."""
 
 from __future__ import annotations
 
+import gc
+import weakref
 from typing import Any
 
 import pytest
 
 from delaylog.broker.keyspace.errors import CommandError
+from delaylog.broker.keyspace.scripts import FunctionLibraries
+from tests.broker.keyspace.effects import Pair, shown
 
 
 def _library(name: str, *functions: str) -> bytes:
@@ -103,3 +107,21 @@ def test_a_library_that_does_not_end(toy: Any) -> None:
     assert toy.functions.load(_library("x", "f")) == b"x"
     assert _call(toy, b"f") == b"x"
     assert toy.eval("return {#KEYS, type(redis.call)}") == [0, b"function"]
+
+
+def test_flushed_libraries_are_gone() -> None:
+    pair = Pair()
+    host = pair.executor.run.shared.scripting
+    seen: list[weakref.ref[FunctionLibraries]] = []
+    for number in range(5):
+        source = _library("x", "f") + b"\n-- %d" % number
+        assert shown(pair.call(b"FUNCTION", b"LOAD", b"REPLACE", source)) == "x"
+        seen.append(weakref.ref(host.functions()))
+        assert pair.send("FUNCTION FLUSH") == "+OK"
+    assert pair.send("FCALL f 0") == "-ERR Function not found"
+    gc.collect()
+    assert [one() for one in seen] == [None] * 5
+    assert pair.call(b"FUNCTION", b"LOAD", _library("x", "f")).endswith(b"x\r\n")
+    hungry = pair.send("EVAL \"local s = 'a' while true do s = s .. s end\" 0")
+    assert "not enough memory" in hungry
+    assert pair.send("FCALL f 0") == "x"

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import hashlib
+import time
 from typing import Any
 
 import pytest
 
-from delaylog.broker.keyspace.encoding import encode
 from delaylog.broker.keyspace.errors import CommandError
 from delaylog.broker.keyspace.replies import (
     NO_ARRAY,
+    PONG,
     Double,
     ErrorReply,
     Map,
     Members,
     Status,
     Verbatim,
+    encode,
 )
 from delaylog.broker.keyspace.scripts import ScriptLimits
-from delaylog.broker.keyspace.scripts.conversion import integer, number_text
+from delaylog.broker.keyspace.scripts.runtime import integer, number_text
 
 
 def test_scripts_are_known_by_their_sha(toy: Any) -> None:
@@ -48,6 +50,31 @@ def test_the_oldest_script_makes_room(make_toy: Any) -> None:
     toy = make_toy(ScriptLimits(scripts_max=2))
     shas = [toy.scripts.load(b"return %d" % n) for n in range(3)]
     assert [toy.scripts.known(sha) for sha in shas] == [False, True, True]
+
+
+def test_scripts_that_are_too_large_together_make_room_too(make_toy: Any) -> None:
+    toy = make_toy(ScriptLimits(scripts_bytes_max=1_000))
+    sources = [b"return '%s'" % (b"%d" % n * 300) for n in range(5)]
+    shas = [toy.scripts.load(source) for source in sources]
+    assert [toy.scripts.known(sha) for sha in shas] == [False, False, True, True, True]
+    assert toy.scripts.load(sources[3]) == shas[3]
+    assert toy.scripts.known(shas[2])
+    large = toy.scripts.load(b"return '%s'" % (b"x" * 2_000))
+    assert toy.scripts.known(large)
+    assert not any(map(toy.scripts.known, shas))
+    toy.scripts.flush()
+    shas = [toy.scripts.load(source) for source in sources[:3]]
+    assert all(map(toy.scripts.known, shas))
+
+
+def test_a_script_of_a_megabyte_loads_at_once(toy: Any) -> None:
+    """Nothing interrupts loading. A tail call looks up who wrote its register, not all before."""
+    calls = b"if x then return redis.call('ping') end\n" * 25_000
+    source = b"local function f(x)\n" + calls + b"return x end return f"
+    before = time.process_time()
+    assert toy.scripts.load(source)
+    assert time.process_time() - before < 2
+    assert toy.eval(source + b"(true)") == PONG
 
 
 def test_scripts_and_functions_outlive_their_lua_state(make_toy: Any) -> None:

@@ -11,14 +11,17 @@ from typing import Any
 
 import pytest
 
-from delaylog.broker.keyspace.keyspace import Keyspace
+from delaylog.broker.keyspace import snapshots
+from delaylog.broker.keyspace.keyspace import TYPE_NAMES, HashValue, Keyspace, ListValue, SetValue
 from delaylog.broker.keyspace.running.executor import Executor
-from delaylog.broker.keyspace.snapshots import kinds, layout
-from delaylog.broker.keyspace.snapshots.kinds import KINDS
-from delaylog.broker.keyspace.snapshots.layout import SnapshotError
-from delaylog.broker.keyspace.snapshots.reading import ChunkCheck, load_snapshot
-from delaylog.broker.keyspace.snapshots.writing import Summary, write_snapshot
-from delaylog.broker.keyspace.values.kinds import TYPE_NAMES, HashValue, ListValue, SetValue
+from delaylog.broker.keyspace.snapshots import (
+    KINDS,
+    ChunkCheck,
+    SnapshotError,
+    Summary,
+    load_snapshot,
+    write_snapshot,
+)
 from delaylog.broker.keyspace.values.sorted_set import SortedSetValue
 from delaylog.broker.keyspace.values.stream import StreamValue
 from tests.broker.keyspace.effects import NOW_MS
@@ -77,8 +80,8 @@ def loaded(raw: bytes) -> Keyspace:
 @pytest.mark.parametrize("size", [1, 3, 1_000])
 @pytest.mark.parametrize("part_bytes", [1, 100, 1 << 20])
 def test_everything_comes_back(size: int, part_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kinds, "PART_BYTES", part_bytes)
-    monkeypatch.setattr("delaylog.broker.keyspace.snapshots.writing.PART_BYTES", part_bytes)
+    monkeypatch.setattr(snapshots, "PART_BYTES", part_bytes)
+    monkeypatch.setattr("delaylog.broker.keyspace.snapshots.PART_BYTES", part_bytes)
     keyspace = filled(size)
     assert contents_of(loaded(written(keyspace))) == contents_of(keyspace)
 
@@ -94,7 +97,7 @@ def test_memory_is_bounded_by_parts() -> None:
     keyspace = filled(200_000)
     out = io.BytesIO()
     write_snapshot(keyspace, 1, lambda block: sizes.append(len(block)) or out.write(block))
-    assert max(sizes) < 2 * kinds.PART_BYTES
+    assert max(sizes) < 2 * snapshots.PART_BYTES
     assert len(sizes) > 20
 
 
@@ -163,8 +166,8 @@ def test_what_is_missing_or_too_much_is_found() -> None:
 
 
 def sealed(*chunks: list[Any]) -> bytes:
-    blocks = [block for n, c in enumerate(chunks, 1) for block in layout.encode_chunk(n, c)]
-    return layout.encode_header(1) + b"".join(blocks)
+    blocks = [block for n, c in enumerate(chunks, 1) for block in snapshots.encode_chunk(n, c)]
+    return snapshots.encode_header(1) + b"".join(blocks)
 
 
 @pytest.mark.parametrize(

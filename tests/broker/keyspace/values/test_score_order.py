@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delaylog.broker.keyspace.values import score_order
-from delaylog.broker.keyspace.values.score_order import ScoreOrder
+from delaylog.broker.keyspace.values import sorted_set
+from delaylog.broker.keyspace.values.sorted_set import ScoreOrder
 
 MEMBERS = [b"", b"a", b"a\0", b"b", *(b"m%d" % number for number in range(60))]
 SCORES = st.sampled_from([0.0, 1.0, 1.0, 1.0, 2.5, -3.0, float("inf"), float("-inf")])
@@ -28,7 +28,7 @@ STEPS = st.lists(
 )
 
 
-LONG_RUNS = {"_RUN_ENTRIES_MAX": score_order._RUN_ENTRIES_MAX}
+LONG_RUNS = {"_RUN_ENTRIES_MAX": sorted_set._RUN_ENTRIES_MAX}
 SHORT_RUNS = {
     "_RUN_ENTRIES_MAX": 8,
     "_RUN_ENTRIES": 4,
@@ -42,7 +42,7 @@ SHORT_RUNS = {
 def test_it_is_a_sorted_list(
     sizes: dict[str, int], first: dict[bytes, float], steps: list[tuple]
 ) -> None:
-    with mock.patch.multiple(score_order, **sizes):
+    with mock.patch.multiple(sorted_set, **sizes):
         _check_steps(first, steps)
 
 

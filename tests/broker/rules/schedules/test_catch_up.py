@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from delaylog.broker.rules.schedules import catch_up
-from delaylog.broker.rules.schedules.catch_up import (
+from delaylog.broker.rules.schedules import firings
+from delaylog.broker.rules.schedules.firings import (
     CatchUp,
     check_window,
     count_instants,
@@ -17,7 +17,7 @@ from delaylog.broker.rules.schedules.catch_up import (
 )
 from delaylog.broker.rules.schedules.instants import next_instant
 from delaylog.broker.rules.schedules.timing import Timing
-from delaylog.contract.errors import MemberError
+from delaylog.contract.members import MemberError
 from tests.effort import tries
 
 HOUR = 3_600_000
@@ -109,7 +109,7 @@ def test_the_newest_instant_of_a_long_outage_costs_few_steps(
         asked.append(args)
         return next_instant(*args)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(catch_up, "next_instant", counted)
+    monkeypatch.setattr(firings, "next_instant", counted)
     busy = Timing(cron="* * 2 * * *", zone="Europe/Berlin")
     rule = CatchUp("latest", 40 * DAY)
     pending = next_instant(busy, NOW - 40 * DAY)
@@ -137,6 +137,18 @@ def test_instants_are_counted_across_clock_changes(cron: str, fold: str, month: 
         until = max(change + end * HOUR + 1, first)
         if cron.startswith("*/10") and end > 1:
             until = first + 3 * HOUR
+        assert count_instants(timing, first, until) == len(missed_by(timing, first, until))
+
+
+@pytest.mark.parametrize("zone", ["Europe/Berlin", "Africa/Casablanca", "Australia/Lord_Howe"])
+@pytest.mark.parametrize("days", [27, 28, 29, 400, 801])
+def test_instants_of_months_are_counted(zone: str, days: int) -> None:
+    """Casablanca's clocks go back for a month; Lord Howe's by half an hour."""
+    for cron in ("0 5 * * *", "30 2,14 28-31 * *", "15 */7 * 3,10 2", "0 12 LW * *"):
+        timing = Timing(cron=cron, zone=zone)
+        first = next_instant(timing, NOW)
+        assert first is not None
+        until = first + days * DAY + 1
         assert count_instants(timing, first, until) == len(missed_by(timing, first, until))
 
 

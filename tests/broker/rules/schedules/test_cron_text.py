@@ -9,10 +9,10 @@ from cronsim import CronSim, CronSimError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delaylog.broker.rules.schedules.cron_text import check_cron
+from delaylog.broker.rules.schedules.cron import check_cron
 from delaylog.broker.rules.schedules.timing import check_timing
 from delaylog.broker.rules.schedules.wall_clock import EPOCH
-from delaylog.contract.errors import MemberError
+from delaylog.contract.members import MemberError
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ def test_a_day_that_no_month_has_never_occurs(text: str) -> None:
         "0 0 LW * *",
         "0 0 L/2 * *",
         "0 0 * * 5L",
-        "0 0 * * fri#2,1-3/2",
+        "0 0 * * fri#2,1-3/2,5#01",
         "0 0 1-7,15 jan-mar,DEC *",
         "5/10 30 2 29 2 7",
         "*,5 * * * */7",

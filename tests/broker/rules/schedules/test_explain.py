@@ -92,6 +92,11 @@ BOTH = "a time that they repeat fires at both passes."
             f"Every year on the 100th day of the year at 09:00, UTC time. {SINCE}",
         ),
         (
+            {"cron": "0 9 LW,15W * *"},
+            "At 09:00 on the last weekday and the weekday nearest to day 15 of every month, UTC "
+            "time.",
+        ),
+        (
             {"cron": "0 9 L-3,15W * *"},
             "At 09:00 on day 3 before the last and the weekday nearest to day 15 of every month, "
             "UTC time.",

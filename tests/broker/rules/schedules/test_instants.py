@@ -17,8 +17,8 @@ from delaylog.broker.rules.schedules.instants import (
 )
 from delaylog.broker.rules.schedules.timing import Timing, check_timing
 from delaylog.broker.rules.schedules.zones import PACKAGED, Zones
-from delaylog.contract.calls.schedule_members import INSTANT_MS_MAX
-from delaylog.contract.errors import MemberError
+from delaylog.contract.calls.schedules import INSTANT_MS_MAX
+from delaylog.contract.members import MemberError
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delaylog.broker.rules.schedules.jitter import due_ms
+from delaylog.broker.rules.schedules.firings import due_ms
 
 
 @given(

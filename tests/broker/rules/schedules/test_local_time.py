@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from delaylog.broker.rules.schedules.instants import next_instant
-from delaylog.broker.rules.schedules.local_time import LocalTime, local_time
+from delaylog.broker.rules.schedules.instants import LocalTime, local_time, next_instant
 from delaylog.broker.rules.schedules.timing import Timing
 
 YEAR_MS = 1_798_761_600_000

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from delaylog.broker.rules.schedules.overlap import Action, decide_overlap
-from delaylog.contract.calls.schedule_members import OVERLAPS
+from delaylog.broker.rules.schedules.firings import Action, decide_overlap
+from delaylog.contract.calls.schedules import OVERLAPS
 
 TABLE = {
     "allow": (Action.FIRE, Action.FIRE, Action.FIRE),

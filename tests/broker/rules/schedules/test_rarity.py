@@ -8,10 +8,10 @@ import pytest
 
 from delaylog.broker.rules.schedules.cron import Cron, parsed_cron
 from delaylog.broker.rules.schedules.instants import next_instant
-from delaylog.broker.rules.schedules.rarity import DAYS_MAX
 from delaylog.broker.rules.schedules.rrule import Recurrence, recurrence
 from delaylog.broker.rules.schedules.timing import check_timing
-from delaylog.contract.errors import MemberError
+from delaylog.broker.rules.schedules.wall_clock import DAYS_MAX
+from delaylog.contract.members import MemberError
 
 START = datetime(2026, 11, 26, 9)  # noqa: DTZ001
 POSITIONS = ",".join(map(str, range(1, 110)))

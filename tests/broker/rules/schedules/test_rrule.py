@@ -11,15 +11,13 @@ from dateutil.rrule import rrulestr
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from delaylog.broker.rules.schedules.ical_text import members_of_text
-from delaylog.broker.rules.schedules.instants import next_instant
-from delaylog.broker.rules.schedules.local_time import local_time
+from delaylog.broker.rules.schedules.instants import local_time, next_instant
 from delaylog.broker.rules.schedules.rrule import recurrence
-from delaylog.broker.rules.schedules.rrule_text import parsed_rrule
+from delaylog.broker.rules.schedules.rrule_text import members_of_text, parsed_rrule
 from delaylog.broker.rules.schedules.timing import Timing, check_timing
 from delaylog.broker.rules.schedules.wall_clock import WallClock
 from delaylog.broker.rules.schedules.zones import PACKAGED
-from delaylog.contract.errors import MemberError
+from delaylog.contract.members import MemberError
 from tests.effort import tries
 
 DAYS = ("MO", "TU", "WE", "TH", "FR", "SA", "SU")

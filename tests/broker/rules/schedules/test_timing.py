@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delaylog.broker.rules.schedules.ical_text import members_of_text
+from delaylog.broker.rules.schedules.rrule_text import members_of_text
 from delaylog.broker.rules.schedules.timing import Timing, check_timing
-from delaylog.contract.errors import MemberError
+from delaylog.contract.members import MemberError
 from delaylog.contract.times import ANCHOR_MS_MIN
 
 START = {"start_ms": 10**12}

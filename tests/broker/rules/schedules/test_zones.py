@@ -9,7 +9,7 @@ import pytest
 import tzdata
 
 from delaylog.broker.rules.schedules.zones import PACKAGED
-from delaylog.contract.errors import MemberError
+from delaylog.contract.members import MemberError
 
 
 def test_the_version_is_the_packages() -> None:

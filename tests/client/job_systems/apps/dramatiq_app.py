@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from datetime import timedelta
 
 import dramatiq
 from noting import note
@@ -11,7 +12,7 @@ from noting import note
 from delaylog.client.job_systems.dramatiq_broker import DelaylogBroker
 
 address, _, namespace = os.environ["BROKER_URL"].rpartition("/")
-dramatiq.set_broker(DelaylogBroker(address, namespace=namespace, lease_ms=5_000))
+dramatiq.set_broker(DelaylogBroker(address, namespace=namespace, lease=timedelta(seconds=5)))
 
 
 @dramatiq.actor

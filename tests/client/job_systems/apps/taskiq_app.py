@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from datetime import timedelta
 
 from noting import note
 from taskiq import SmartRetryMiddleware, TaskiqScheduler
@@ -12,7 +13,7 @@ from taskiq.schedule_sources import LabelScheduleSource
 from delaylog.client.job_systems.taskiq_broker import DelaylogBroker
 
 address, _, namespace = os.environ["BROKER_URL"].rpartition("/")
-broker = DelaylogBroker(address, namespace=namespace, lease_ms=5_000)
+broker = DelaylogBroker(address, namespace=namespace, lease=timedelta(seconds=5))
 broker.add_middlewares(SmartRetryMiddleware(default_delay=1, use_jitter=False))
 scheduler = TaskiqScheduler(broker, [LabelScheduleSource(broker)])
 

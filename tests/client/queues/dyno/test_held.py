@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 from delaylog.client.message import LeasedMessage
 from delaylog.client.queues import DynoMessage, DynoQueue
-from delaylog.client.queues.dyno.shards import Held
+from delaylog.client.queues.dyno_shards import Held
 
 
 def deliveries(client: Any, count: int) -> list[LeasedMessage]:
@@ -18,7 +19,7 @@ def deliveries(client: Any, count: int) -> list[LeasedMessage]:
 def test_the_newest_delivery_of_an_id_counts(client: Any) -> None:
     held = Held()
     [old] = deliveries(client, 1)
-    client.extend(old, lease_ms=0)
+    client.extend(old, lease=timedelta(0))
     [new] = client.receive("q")
     held.keep("a", [old])
     held.keep("b", [new])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from delaylog.client.queues import DynoMessage
-from delaylog.client.queues.dyno.message import encode
+from delaylog.client.queues.dyno_message import encode
 
 
 def test_its_json_leaves_out_what_is_empty() -> None:

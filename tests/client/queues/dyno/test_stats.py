@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from delaylog.client.queues import DynoMessage, DynoQueue, DynoStats
-from delaylog.client.queues.dyno.stats import STATISTICS, TIMERS
+from delaylog.client.queues.dyno_shards import STATISTICS, TIMERS
 
 
 def test_figures_are_least_greatest_mean_and_sum() -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import delaylog
+from delaylog.client.errors import NotReached
 from delaylog.client.models import NewMessage
 from delaylog.client.queues import DynoMessage, DynoQueue
 
@@ -112,6 +113,77 @@ def test_a_pop_waits_until_it_is_full(
 
     in_threads(lambda: popped.extend(getattr(sharded, call)(wanted, wait_ms=60_000)), push)
     assert len(popped) == wanted
+
+
+class Failing:
+    """Receives and extensions of some topics fail."""
+
+    def __init__(self, client: Any, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+        self._receive, self._extend, self._error = client.receive, client.extend, error
+        self.topics: set[str] = set()
+        monkeypatch.setattr(client, "receive", self.receive)
+        monkeypatch.setattr(client, "extend", self.extend)
+
+    def receive(self, topic: str, **asked: Any) -> Any:
+        if topic in self.topics:
+            raise self._error
+        return self._receive(topic, **asked)
+
+    def extend(self, messages: list[Any], **asked: Any) -> Any:
+        if messages[0].topic in self.topics:
+            raise self._error
+        return self._extend(messages, **asked)
+
+
+@pytest.mark.parametrize("down", ["q.a", "q.b", "q.c"])
+@pytest.mark.parametrize("call", ["unsafe_pop_all_shards", "unsafe_bulk_pop"])
+def test_a_pop_of_all_shards_skips_those_that_are_away(
+    client: Any, sharded: DynoQueue, monkeypatch: pytest.MonkeyPatch, down: str, call: str
+) -> None:
+    sharded.push([DynoMessage(str(n)) for n in range(6)])
+    failing = Failing(client, monkeypatch, NotReached("the zone is away"))
+    failing.topics = {down}
+    popped = getattr(sharded, call)(6, wait_ms=30)
+    assert sorted({f"q.{each.shard}" for each in popped} | {down}) == ["q.a", "q.b", "q.c"]
+    assert len(popped) == 4
+    assert all(sharded.ack(each.id) for each in popped)
+    assert getattr(sharded, call)(1) == []
+    failing.topics = {"q.a", "q.b", "q.c"}
+    with pytest.raises(NotReached, match="the zone is away"):
+        getattr(sharded, call)(1, wait_ms=60_000)
+
+
+def test_a_pop_returns_what_it_has_when_its_shard_goes_away(
+    client: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At once: what it has would be delivered again before the wait is over."""
+    queue = DynoQueue(client, "q", unack_ms=1_000)
+    queue.push([DynoMessage("x")])
+    failing = Failing(client, monkeypatch, NotReached("the zone is away"))
+    receive = failing.receive
+
+    def once(topic: str, **asked: Any) -> Any:
+        found = receive(topic, **asked)
+        failing.topics = {"q"}
+        return found
+
+    monkeypatch.setattr(client, "receive", once)
+    assert ids(queue.pop(2, wait_ms=60_000)) == ["x"]
+    assert queue.ack("x")
+
+
+def test_a_pop_gives_back_what_its_caller_does_not_get(
+    client: Any, sharded: DynoQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sharded.push([DynoMessage(str(n)) for n in range(6)])
+    failing = Failing(client, monkeypatch, ValueError("no such thing"))
+    failing.topics = {"q.c"}
+    with pytest.raises(ValueError, match="no such thing"):
+        sharded.unsafe_pop_all_shards(6)
+    failing.topics = set()
+    assert len(sharded._held) == 0
+    assert [each["uacked"] for each in sharded.shard_sizes().values()] == [0, 0, 0]
+    assert len(sharded.unsafe_pop_all_shards(6)) == 6
 
 
 def test_a_pop_that_waits_ends_though_the_clock_stands(sharded: DynoQueue) -> None:
@@ -267,3 +339,8 @@ def test_what_others_sent_is_read_as_it_can_be(queue: DynoQueue, client: Any) ->
     assert (raw.priority, other.priority, other.timeout_ms) == (0, 99, 0)
     assert other.id == made.id
     assert queue.ack(made.id)
+
+
+def test_a_timeout_of_thousands_of_digits_stops_no_pop(queue: DynoQueue, client: Any) -> None:
+    client.send(queue.name, "p", headers={"dyno-timeout-ms": "9" * 5_000})
+    assert [each.timeout_ms for each in queue.pop(1)] == [0]

@@ -8,8 +8,15 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from delaylog.client.queues.rmq.identity import check_slots, id_of, key_of, slot_in, slot_of
-from delaylog.client.queues.rmq.messages import PriorityMessage, RangeMergeMessage
+from delaylog.client.queues.rmq import (
+    PriorityMessage,
+    RangeMergeMessage,
+    check_slots,
+    id_of,
+    key_of,
+    slot_in,
+    slot_of,
+)
 
 bodies = st.text(st.characters(codec="utf-8"), max_size=300)
 slots = st.integers(0, (1 << 14) - 1)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from delaylog.client.errors import NotReached
 from delaylog.client.queues import PriorityMessage, RmqConsumer, RmqDelivery, RmqProducer
 
 
@@ -51,6 +52,32 @@ def test_run_commits_rolls_back_and_gives_back(
         >= 3
     )
     assert {body for body, _ in seen} == {f"b{n}" for n in range(6)}
+
+
+def test_a_message_of_another_program_becomes_a_dead_letter(
+    producer: RmqProducer, client: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Sent over HTTP, say. It must neither end a consumer nor hold what came with it."""
+    producer.send(PriorityMessage("own", 17))
+    foreign = [client.send("t", "x", id=each).id for each in (None, "order 1", "1:2")]
+    consumer, stop = RmqConsumer(client, "t"), threading.Event()
+    assert consumer.run(lambda _: stop.set(), stop=stop, batch=9) == 1
+    assert "topic t: 'order 1' is no id of an RMQ message" in caplog.text
+    letters = {letter.id: letter.reason for letter in client.dead("t")}
+    assert letters == dict.fromkeys(foreign, "this is no message of RMQ")
+    assert list(consumer.dead_letters()) == consumer.prepare(9) == []
+
+
+def test_own_messages_come_though_a_foreign_one_cannot_be_rejected(
+    producer: RmqProducer, client: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(*_: Any, **__: Any) -> None:
+        raise NotReached("the broker is away")
+
+    producer.send(PriorityMessage("own", 17))
+    client.send("t", "x")
+    monkeypatch.setattr(client, "reject", away)
+    assert [each.body for each in RmqConsumer(client, "t").prepare(9)] == ["own"]
 
 
 def test_run_leaves_alone_what_it_has_no_time_for(client: Any, clock: Any) -> None:

@@ -12,16 +12,20 @@ from pyspark.errors import PySparkException
 
 from delaylog.broker.host.system.folder_lock import retention_suspended
 from pyspark_delaylog.errors import JobError, OptionError
-from pyspark_delaylog.fields.table import FIELD_TYPES
+from pyspark_delaylog.field_table import FIELD_TYPES
 from pyspark_delaylog.jobs import backfill
 from pyspark_delaylog.jobs import main as jobs_main
-from pyspark_delaylog.jobs.archive import MANIFEST, read_manifest, write_manifest
+from pyspark_delaylog.jobs.archive import (
+    MANIFEST,
+    read_manifest,
+    suspended_retention,
+    write_manifest,
+)
 from pyspark_delaylog.jobs.audit import segment_options
 from pyspark_delaylog.jobs.backfill import name_of
-from pyspark_delaylog.jobs.connecting import connection_options
-from pyspark_delaylog.jobs.holding import suspended_retention
 from pyspark_delaylog.jobs.main import JOBS, main, make_parser
 from pyspark_delaylog.jobs.report import PLACES_MAX, places_of
+from pyspark_delaylog.jobs.session import connection_options
 from pyspark_delaylog.segments.options import parse_options
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pyspark_delaylog.results.load_result import LoadResult
+from pyspark_delaylog.load_result import LoadResult
 
 KEPT = {"created": 10, "replaced": 2, "kept": 985, "rejected": 3}
 

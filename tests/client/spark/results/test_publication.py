@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from pyspark_delaylog import publication
 from pyspark_delaylog.errors import TransactionError
-from pyspark_delaylog.results import publication
-from pyspark_delaylog.results.publication import LOOK_S, SMALL_ROWS_MAX, STALL_S, published
+from pyspark_delaylog.publication import LOOK_S, SMALL_ROWS_MAX, STALL_S, published
 
 
 class Publisher:

@@ -8,7 +8,7 @@ from dataclasses import asdict
 import pytest
 
 from pyspark_delaylog.errors import BrokerError
-from pyspark_delaylog.results.load_result import LoadResult
+from pyspark_delaylog.load_result import LoadResult
 from tests.client.spark.conftest import OptionsOf
 from tests.client.spark.fake_broker import FakeBroker, FakeTransaction
 

@@ -15,8 +15,7 @@ from pyspark import SparkFiles
 
 from pyspark_delaylog import last_result
 from pyspark_delaylog.errors import DelaylogError, PartialLoadError
-from pyspark_delaylog.results.load_result import LoadResult
-from pyspark_delaylog.results.reporting import FILE, OF_NAME, report
+from pyspark_delaylog.load_result import FILE, OF_NAME, LoadResult, report
 
 WHOLE = LoadResult("a", "committed", 5, published=5, results={"created": 5}, batch=0)
 PARTIAL = LoadResult("b", "committed", 5, published=5, results={"created": 1, "kept": 4}, batch=0)
@@ -90,8 +89,8 @@ def test_what_is_missing_is_a_warning_or_an_error(caplog: pytest.LogCaptureFixtu
 def test_a_person_sees_the_line_where_nothing_configures_logging() -> None:
     """As in the process in which Spark commits; it copies standard error to that of the driver."""
     code = (
-        "from pyspark_delaylog.results.load_result import LoadResult\n"
-        "from pyspark_delaylog.results.reporting import report\n"
+        "from pyspark_delaylog.load_result import LoadResult\n"
+        "from pyspark_delaylog.load_result import report\n"
         "report(LoadResult('load', 'committed', 5, published=5, results={'created': 5}),"
         " fail_on_partial=False)\n"
     )

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyspark_delaylog.results.same_rows import RowSum, marker_of, sum_of
+from pyspark_delaylog.deliveries import RowSum, marker_of, sum_of
 
 TEXTS = st.lists(st.none() | st.binary(max_size=40), max_size=30)
 

@@ -12,8 +12,8 @@ from delaylog.storage.layout import hour_name
 from pyspark_delaylog.segments.columns import schema_of
 from pyspark_delaylog.segments.folder import read_folder
 from pyspark_delaylog.segments.options import parse_options
-from pyspark_delaylog.segments.planning import plan
-from pyspark_delaylog.segments.reading import Reading
+from pyspark_delaylog.segments.plan import plan
+from pyspark_delaylog.segments.slice_reader import Reading
 from tests.broker.engine.host import HOUR, START_MS
 
 START_HOUR = START_MS // HOUR

@@ -16,8 +16,8 @@ from delaylog.storage.layout import RUN_HEADER_SIZE, hour_name
 from pyspark_delaylog.segments.errors import DamagedError, SegmentError
 from pyspark_delaylog.segments.folder import read_folder
 from pyspark_delaylog.segments.options import parse_options
-from pyspark_delaylog.segments.planning import plan
-from pyspark_delaylog.segments.reading import Reading
+from pyspark_delaylog.segments.plan import plan
+from pyspark_delaylog.segments.slice_reader import Reading
 from tests.broker.engine.host import HOUR, Host
 from tests.broker.verify.damaged_folder import flip
 from tests.client.spark.segments.folder_table import rows, tasks

@@ -16,8 +16,8 @@ from pathlib import Path
 import msgpack
 import pytest
 
-from delaylog.broker.backup.copying import Route
-from delaylog.broker.backup.taking import take_backup
+from delaylog.broker.backup.copies import Route
+from delaylog.broker.backup.folder_copy import take_backup
 from delaylog.broker.engine.topics import commands as topics
 from delaylog.contract.own_backoff import encode_own_backoff
 from delaylog.storage.files.os_file_system import OsFileSystem, ReadOnlyFileSystem
@@ -25,8 +25,8 @@ from delaylog.storage.layout import MessageState, hour_name
 from pyspark_delaylog.segments.errors import DamagedError, SegmentError
 from pyspark_delaylog.segments.folder import read_folder
 from pyspark_delaylog.segments.options import parse_options
-from pyspark_delaylog.segments.planning import plan
-from pyspark_delaylog.segments.reading import Reading
+from pyspark_delaylog.segments.plan import plan
+from pyspark_delaylog.segments.slice_reader import Reading
 from tests.broker.engine.host import HOUR, START_MS, Host
 from tests.broker.verify.damaged_folder import flip
 from tests.client.spark.segments.folder_table import FIRST, START_HOUR, column, moment, rows
@@ -317,7 +317,7 @@ def test_a_retry_in_its_hour_shares_the_body_of_the_first_row(host: Host) -> Non
 
 def test_stored_states_all_have_names(host: Host) -> None:
     """A state that the broker learns to store must be shown as something."""
-    from pyspark_delaylog.segments.wanted import STATES
+    from pyspark_delaylog.segments.options import STATES
 
     assert {state.name.lower() for state in MessageState} - {"none"} <= set(STATES)
     assert host.engine is not None

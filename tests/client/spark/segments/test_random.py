@@ -17,8 +17,7 @@ import pytest
 
 from delaylog.broker.engine.deliver import claims
 from delaylog.broker.engine.topics import commands as topics
-from delaylog.broker.engine.views.list_filter import ListQuery
-from delaylog.broker.engine.views.list_page import Effort
+from delaylog.broker.engine.views.list_page import Effort, ListQuery
 from delaylog.broker.engine.views.listing import Listing
 from delaylog.storage.layout import ref_to_id
 from tests.broker.engine.host import HOUR, Host, Message

@@ -13,10 +13,10 @@ import pytest
 from pyspark.errors import PySparkException
 
 import pyspark_delaylog
+from pyspark_delaylog import versions
 from pyspark_delaylog.errors import LoadError, VersionError
 from pyspark_delaylog.segments.source import SegmentSource
 from pyspark_delaylog.source import DelaylogSource
-from pyspark_delaylog.versions import registering, spark_api
 from tests.programs import run_program
 
 SEARCH = """
@@ -73,7 +73,7 @@ def test_a_missing_package_is_named_by_the_format(missing: str) -> None:
 
 def test_a_format_that_loads_after_all_asks_for_a_new_session() -> None:
     with pytest.raises(LoadError, match="start a new session"):
-        registering.UnloadedSource({})
+        versions.UnloadedSource({})
 
 
 def test_register_gives_a_session_both_formats() -> None:
@@ -94,7 +94,7 @@ def test_register_leaves_what_spark_has_found_itself() -> None:
 def test_what_a_version_lacks_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     source = DelaylogSource({"endpoint": "http://127.0.0.1:9", "topic": "t"})
     for name in ("DataSource", "DataSourceStreamArrowWriter", "_READ_LIMIT"):
-        monkeypatch.setattr(spark_api, name, object)
+        monkeypatch.setattr(versions, name, object)
     with pytest.raises(VersionError, match=r"formats in Python need PySpark 4\.0 or newer"):
         pyspark_delaylog.register(Session())
     with pytest.raises(VersionError, match=r"streaming sink needs PySpark 4\.1.*foreachBatch"):

@@ -12,6 +12,7 @@ import json
 import os
 import sys
 import time
+from datetime import timedelta
 from typing import Any
 
 from delaylog.client import AsyncClient, Client, Message
@@ -21,7 +22,8 @@ def main(kind: str, url: str, namespace: str, book: str, **members: float) -> No
     """Consume until a signal comes. `members` are those of the consumer, and `handler_ms`."""
     lines = os.open(book, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     handler_s = members.pop("handler_ms") / 1000
-    options: dict[str, Any] = {**members}
+    grace, lease_ms = timedelta(seconds=members.pop("grace_s")), members.pop("lease_ms")
+    options: dict[str, Any] = {**members, "grace": grace, "lease": timedelta(milliseconds=lease_ms)}
 
     def write(word: str, message: Message) -> None:
         os.write(lines, f"{word} {message.id} {message.lease}\n".encode())

@@ -17,12 +17,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from delaylog.storage.checkpoint import Checkpoint
 from delaylog.storage.errors import CorruptionError, DiskFullError
-from delaylog.storage.folder.checkpoint import Checkpoint
-from delaylog.storage.hours.far import far_merges, far_pile, far_tier, run_merge, run_stack
-from delaylog.storage.hours.far.run_numbers import RunNumbers
-from delaylog.storage.hours.hour_counts import HourCounts
+from delaylog.storage.hours import tails
+from delaylog.storage.hours.far import far_tier, run_stack
+from delaylog.storage.hours.far.far_tier import RunNumbers
 from delaylog.storage.hours.hour_store import HourStore
+from delaylog.storage.hours.hour_table import HourCounts
 from delaylog.storage.layout import HOUR_MS, STATE_ENTRY, MessageState
 from delaylog.storage.work import Work
 from tests.effort import tries
@@ -45,9 +46,9 @@ LAST = FIRST + 24
 @pytest.fixture(autouse=True)
 def small_merges(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_stack, "FAN_IN", 2)
-    monkeypatch.setattr(run_merge, "SLICE_ROWS", 7)
-    monkeypatch.setattr(run_merge, "RUN_ROWS_MAX", 16)
-    monkeypatch.setattr(far_pile, "_SAMPLED", 3)
+    monkeypatch.setattr(run_stack, "SLICE_ROWS", 7)
+    monkeypatch.setattr(run_stack, "RUN_ROWS_MAX", 16)
+    monkeypatch.setattr(tails, "_SAMPLED", 3)
     monkeypatch.setattr(far_tier, "FLUSHED_RUN_BYTES", 1_000)
 
 
@@ -307,7 +308,7 @@ def test_rows_that_nobody_needs_are_dropped() -> None:
 
 def test_dead_rows_that_have_to_stay_are_merged_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each merge wrote all runs again, without a pause, since as many were dead behind it."""
-    monkeypatch.setattr(far_merges, "_DEAD_ROWS_MIN", 4)
+    monkeypatch.setattr(far_tier, "_DEAD_ROWS_MIN", 4)
     disk = FakeDisk()
     store, model = far_store(disk), Model()
     far_frames(store, model, 8)

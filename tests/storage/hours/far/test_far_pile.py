@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from delaylog.storage.hours.far.far_pile import FarPile, key_cuts, sorted_part
+from delaylog.storage.hours.tails import FarPile, key_cuts, sorted_part
 from delaylog.storage.layout import INDEX_BITS, INDEX_ENTRY, INDEX_MASK
 
 FRAMES = 40

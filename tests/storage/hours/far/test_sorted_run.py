@@ -11,7 +11,7 @@ import pytest
 from delaylog.storage.errors import CorruptionError
 from delaylog.storage.hours.far.run_stack import OpenRuns
 from delaylog.storage.hours.far.sorted_run import RunFacts, RunRows, SortedRun, hour_key, write_run
-from delaylog.storage.hours.states.state_seal import sealed
+from delaylog.storage.hours.state_seal import sealed
 from delaylog.storage.layout import INDEX_ENTRY, STATE_ENTRY, Int64Array, RowArray
 from tests.storage.fake_disk import FakeDisk, FakeFile
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import time
 from ast import literal_eval
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -20,17 +21,17 @@ from dateutil.rrule import rrulestr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from delaylog.broker.rules.schedules.cron_text import check_cron
+from delaylog.broker.rules.schedules.cron import check_cron
 from delaylog.broker.rules.schedules.dialects.table import (
     TABLE,
     converted,
     readings,
     with_converted,
 )
-from delaylog.broker.rules.schedules.ical_text import members_of_text
 from delaylog.broker.rules.schedules.instants import next_instant
+from delaylog.broker.rules.schedules.rrule_text import members_of_text
 from delaylog.broker.rules.schedules.timing import check_timing
-from delaylog.contract.errors import MemberError
+from delaylog.contract.members import MemberError
 from tests.broker.rules.schedules.dialects.oracle import SHOWN, first_instants, read_corpus
 from tests.broker.rules.schedules.dialects.systemd import ask, read_events
 from tests.effort import tries
@@ -297,3 +298,38 @@ def test_any_text_has_readings_or_none(text: str) -> None:
     for name in TABLE:
         with suppress(MemberError):
             check_timing({"start_ms": START_MS, **converted(name, text)})
+
+
+LONG: list[dict[str, str]] = [
+    {"cron": "0 0 12 * * ? 2000-99999999"},
+    {"cron": "0 0 12 * * ? 2000-99999999", "from": "quartz"},
+    {"cron": "@every " + "1" * 4_000, "from": "vixie"},
+    {"cron": "@every " + "9" * 240 + "h", "from": "vixie"},
+    {"cron": "cron(0 12 * * ? " + "9" * 4_000 + ")", "from": "aws"},
+    {"cron": "rate(" + "9" * 4_000 + " minutes)", "from": "aws"},
+    {"cron": "*-*~9999999999/1 00:00", "from": "systemd"},
+    {"cron": "*-*~3/0 00:00", "from": "systemd"},
+    {"rrule": " " * 4_000 + "x"},
+    {"rrule": " " * 400_000 + "x"},
+    {"rrule": "DTSTART:" + "\r\n " * 1_300},
+    {"rrule": "\n \t" * 1_300 + "RRULE:x"},
+    {"rrule": "DTSTART" + ";A=" * 1_300},
+    {"cron": "x" * 400_000, "from": "vixie"},
+]
+
+
+@pytest.mark.parametrize("members", LONG, ids=lambda members: str(members)[:50])
+def test_a_line_costs_what_its_length_costs(members: dict[str, str]) -> None:
+    """Not the square of it, nor a value for each number that it names; and it is refused."""
+
+    def cost_of(given: dict[str, str], times: int) -> float:
+        begun = time.process_time()
+        for _ in range(times):
+            with suppress(MemberError):
+                check_timing(members_of_text(with_converted(given)[0]))
+        return time.process_time() - begun
+
+    floor = cost_of({"cron": "*-*-* 00:00", "from": "systemd"}, 500)
+    assert cost_of(members, 1) < floor
+    with pytest.raises(MemberError):
+        check_timing(members_of_text(with_converted(members)[0]))

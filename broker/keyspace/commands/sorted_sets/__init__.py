@@ -1,5 +1,0 @@
-"""Commands of sorted sets.
-
-Imports: registry, options, values.
-Begin with `members`.
-"""

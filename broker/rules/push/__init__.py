@@ -1,1 +1,0 @@
-"""Which addresses webhooks may go to, and how their requests are signed."""

@@ -1,1 +1,0 @@
-"""Dyno-queues on the native API."""

@@ -1,1 +1,0 @@
-"""RMQ's three kinds of message on the native API."""
