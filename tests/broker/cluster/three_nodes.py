@@ -5,6 +5,7 @@ The fixtures `three` and `start_three` make them.
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import itertools
 import json
@@ -18,6 +19,8 @@ from pathlib import Path
 from typing import IO, Any, Protocol
 
 from delaylog.client.child_broker import free_ports
+from delaylog.storage.files.os_file_system import OsFileSystem
+from delaylog.storage.log.tick_slots import newest_slot
 from tests.broker.answer import Answer
 from tests.starts.tuned import tuning
 from tests.starts.warm import WarmProcess
@@ -296,6 +299,24 @@ class ThreeNodes:
             return all(each.get("applied", 0) >= end for each in seen)
 
         self.until(all_applied, "a node lags")
+
+    def kept(self) -> None:
+        """Wait until every node would know after a kill what it has applied now.
+
+        A node that starts without a leader applies what its tick on disk covers, and the tick
+        follows every 50 ms.
+        """
+        self.caught_up()
+        for node in self.running:
+            applied = self.status(node)["applied"]
+            path = f"{self.data_dir(node)}/tick"
+
+            def covered(path: str = path, applied: int = applied) -> bool:
+                with contextlib.closing(OsFileSystem().open(path)) as file:
+                    record, _ = newest_slot(file)
+                return record is not None and record.tick.position >= applied
+
+            self.until(covered, "the tick on disk lags")
 
     def tails(self) -> str:
         """The ends of the logs, for a failure's message."""
