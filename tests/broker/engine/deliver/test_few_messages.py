@@ -306,12 +306,16 @@ class Side:
         return out
 
 
-@pytest.mark.parametrize("seed", range(tries(12)))
-def test_few_messages_are_leased_and_settled_like_many(tmp_path: Path, seed: int) -> None:
+def test_few_messages_are_leased_and_settled_like_many(tmp_path: Path) -> None:
     """Any sequence of calls has the same answers, frames and state."""
-    random = Random(seed)
-    steps = [drawn(random, number) for number in range(STEPS_MAX)]
-    assert compare(tmp_path, steps, groups=seed % 3 == 0) > 5
+    one_by_one = []
+    for seed in range(tries(12)):
+        random = Random(seed)
+        steps = [drawn(random, number) for number in range(STEPS_MAX)]
+        (tmp_path / f"seed-{seed}").mkdir()
+        one_by_one.append(compare(tmp_path / f"seed-{seed}", steps, groups=seed % 3 == 0))
+    # A sequence that draws a pause early leaves little to do one by one.
+    assert sum(one_by_one) > 12 * len(one_by_one), one_by_one
 
 
 def one(id_: str, **more: Any) -> list[dict[str, Any]]:
