@@ -57,8 +57,8 @@ def request(path: str, body: bytes = LATER, more: str = "", method: str = "POST"
 
 
 def answers(sock: socket.socket, count: int) -> list[tuple[int, bytes]]:
-    """(status, body) of so many answers of one connection."""
-    reader = sock.makefile("rb")
+    """(status, body) of so many answers of one connection; what follows stays in the socket."""
+    reader = sock.makefile("rb", buffering=0)
     out = []
     for _ in range(count):
         status = int(reader.readline().split()[1])
@@ -68,7 +68,11 @@ def answers(sock: socket.socket, count: int) -> list[tuple[int, bytes]]:
             name, _, value = line.partition(b":")
             if name.lower() == b"content-length":
                 size = int(value)
-        out.append((status, reader.read(size)))
+        body = b""
+        while len(body) < size:
+            body += (more := reader.read(size - len(body)))
+            assert more, "the connection was closed"
+        out.append((status, body))
     return out
 
 

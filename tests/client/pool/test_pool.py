@@ -235,26 +235,25 @@ def test_messages_of_a_killed_process_and_of_a_killed_pool_come_back(place: Plac
     """After their leases, to whoever runs then; no process stays behind."""
     place.write(THREADS.replace("0.8", "3"))
 
-    def begun() -> dict[str, int]:
-        """Processes by the messages that they have begun and not ended."""
-        rows = place.lines()
-        ended = [(row[0], row[3]) for row in rows if row[2] == "end"]
-        return {row[3]: int(row[0]) for row in rows if (row[0], row[3]) not in ended}
+    def begun() -> list[int]:
+        """The processes that have begun a message, in order."""
+        return [int(row[0]) for row in place.lines() if row[2] == "begin"]
 
     place.live.client.put_topic("t", {"backoff": {"first_ms": 0}})
     options = ("--processes", "2", "--health-file", str(place.health))
     with place.pool(*options) as process:
         await_that(place.health.exists)
         place.live.send(["slow"])
-        victim = await_that(begun)["slow"]
+        (victim,) = await_that(begun)
         os.kill(victim, signal.SIGKILL)
         await_that(lambda: place.ended() == ["slow"])
         await_that(lambda: place.live.counts() == {"acked": 1}, place.live.counts)
+        before = len(begun())
         # The health file is renewed again: the killed process was replaced.
         now_s = time.time()
         await_that(lambda: place.health.stat().st_mtime > now_s)
         place.live.send(["slow"])
-        await_that(begun)
+        await_that(lambda: len(begun()) > before)
         process.kill()
         process.wait()
     pids = {int(row[0]) for row in place.lines()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import shutil
 import time
 from collections.abc import Iterator
@@ -26,11 +27,13 @@ def three(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Three]:
 
 def grow(three: Three, node: int, *, name: str) -> None:
     """Sends until the beginning of the leader's log, where `node` would go on, is gone."""
-    leader, number = three.leader(), 0
-    while three.first_position(leader) == 0:
-        three.send(100, name=f"{name}{number}-")
-        number += 1
-        assert number < 60, "the log's beginning goes at some time"
+    leader, numbers = three.leader(), itertools.count()
+
+    def is_gone() -> bool:
+        three.send(100, name=f"{name}{next(numbers)}-")
+        return three.first_position(leader) > 0
+
+    three.until(is_gone, "the log's beginning goes at some time")
     assert node != leader
 
 
