@@ -497,7 +497,10 @@ _Result = TypeVar("_Result")
 def whole(
     apply: Callable[Concatenate[EngineState, _Rest], _Result],
 ) -> Callable[Concatenate[EngineState, _Rest], _Result]:
-    """Note in `state.failure` that `apply` has raised an error."""
+    """Note in `state.failure` that `apply` has raised an error.
+
+    The frame must not be written, since the next start could not apply it either.
+    """
 
     @wraps(apply)
     def noted(state: EngineState, /, *args: _Rest.args, **kwargs: _Rest.kwargs) -> _Result:
@@ -505,6 +508,7 @@ def whole(
             return apply(state, *args, **kwargs)
         except Exception as error:
             state.failure = error
+            state.log.drop_queued()
             raise
 
     return noted

@@ -230,7 +230,11 @@ class Node:
         self.releases.run()
 
     def turn_ended(self) -> None:
-        """A turn that appended has ended."""
+        """A turn that appended has ended. Raises the error that left a frame applied in part: such
+        a frame must not reach the followers either.
+        """
+        if (failure := self.engine.state.failure) is not None:
+            raise failure
         self.role.appended()
 
     def log_synced(self) -> None:

@@ -147,3 +147,47 @@ def test_every_answer_has_an_id(broken: Any) -> None:
         head = sock.recv(4_096)
     assert b" 400 Bad Request" in head
     assert b"X-Request-Id: " in head
+
+
+HALF_APPLIED = """
+import sys
+from delaylog.broker.engine.send import sends
+from delaylog.broker.engine.state import whole
+
+apply_send_few = sends.apply_send_few
+
+@whole
+def apply(state, topic, *rest):
+    if topic.name == "broken":
+        raise RuntimeError("a bug")
+    return apply_send_few(state, topic, *rest)
+
+sends.apply_send_few = apply
+from delaylog.broker.cli.main import main
+sys.exit(main())
+"""
+
+
+@pytest.mark.parametrize("fsync", ["always", "interval"])
+def test_a_frame_that_was_applied_in_part_is_not_written(start_broker: Any, fsync: str) -> None:
+    """The node ends, answers no call of that turn, and the next start finds a sound folder."""
+    broken = start_broker("--fsync", fsync, program=(sys.executable, "-P", "-c", HALF_APPLIED))
+    for name in ("broken", "sound"):
+        assert broken.call("PUT", f"/v1/topics/{name}", {}).status == 201
+    sound, bad = (f"/v1/topics/{name}/messages" for name in ("sound", "broken"))
+    with broken.connect() as first, broken.connect() as second:
+        first.sendall(request(sound, b'{"id":"before","body":"x"}'))
+        assert b" 200 " in first.recv(4_096)
+        first.sendall(request(bad, b'{"body":"x"}'))
+        second.sendall(request(sound, b'{"id":"beside","body":"x"}'))
+        answers = [
+            b"".join(iter(lambda sock=sock: sock.recv(4_096), b"")) for sock in (first, second)
+        ]
+    assert not any(b" 200 " in answer for answer in answers)
+    assert broken.wait() != 0
+    broken.program = None
+    broken.start()
+    found = broken.call("GET", "/v1/topics/sound/messages").json["messages"]
+    assert [one["id"] for one in found] == ["before"]
+    assert broken.call("GET", "/v1/topics/broken/messages").json["messages"] == []
+    assert broken.stop() == 0
