@@ -65,12 +65,29 @@ def verify_log(
     keyspace: list[int] = []
     transactions: list[int] = []
     id_key = b""
-    end = bases[0]
+    first = end = bases[0]
+
+    def is_cut(segments: list[int], what: str, note: str) -> bool:
+        """Whether a start cuts the log at `end`, since nothing shows that the rest was synced."""
+        name = f"log/{segment_name(segments[0])}"
+        try:
+            judge_tail(fs, place, segments, what, end, Durable(durable_end, node))
+        except CorruptionError as error:
+            report.damaged(name, end, f"{what} ({error.detail})")
+            return False
+        report.note(name, end, f"{note}; a start cuts it")
+        return True
+
     for at, base in enumerate(bases):
-        name = f"log/{segment_name(base)}"
-        if base != end:
-            report.damaged(name, base, f"a gap: the segment before ends at {end}")
-        with closing(fs.open(f"{folder}/{name}")) as file:
+        if base != end and base <= after:
+            # Removals are not synced: a power cut may keep those of later segments only.
+            report.note(f"log/{segment_name(first)}", first, "no longer needed, and there again")
+            first = base
+            keyspace.clear()
+            transactions.clear()
+        elif base != end and is_cut(bases[at:], f"a gap before {base}", "frames behind a gap"):
+            break
+        with closing(fs.open(f"{folder}/log/{segment_name(base)}")) as file:
             size, end = file.size(), base
             for frame in scan_segment(file, base, base):
                 end = frame.end
@@ -90,19 +107,13 @@ def verify_log(
         report.files += 1
         left = base + size - end
         report.bytes_read += left
-        if left == 0:
-            continue
-        try:
-            judge_tail(fs, place, bases[at:], "a bad frame", end, Durable(durable_end, node))
-        except CorruptionError as error:
-            report.damaged(name, end, f"a bad frame ({error.detail})")
-            end = base + size
-        else:
-            report.note(name, end, f"a torn tail of {left} bytes; a start cuts it")
+        if left and is_cut(bases[at:], "a bad frame", f"a torn tail of {left} bytes"):
+            break
+        end = base + size
     if end < durable_end:
         name = f"log/{segment_name(bases[-1])}"
         report.damaged(name, end, f"the log ends here; it was durable up to {durable_end}")
-    return LogRange(bases[0], end, changed, keyspace, transactions, id_key)
+    return LogRange(first, end, changed, keyspace, transactions, id_key)
 
 
 def verify_staged(saved: list[Mapping[str, Any]], log: LogRange, report: Report) -> None:

@@ -6,6 +6,7 @@ single bits are flipped all over each file that carries messages.
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -176,6 +177,48 @@ def test_a_torn_tail_is_a_note(left: Path) -> None:
     report = verify(left)
     assert report.sound
     assert [note.what for note in report.notes] == ["a torn tail of 4 bytes; a start cuts it"]
+
+
+@pytest.mark.parametrize("torn", [0, 4])
+def test_segments_behind_a_tail_that_a_power_cut_has_not_kept_are_a_note(
+    open_host: Callable[..., Any], torn: int
+) -> None:
+    """A new segment may be on disk before the end of the one before it; neither was synced."""
+    host = open_host()
+    host.send(3)
+    host.sync()
+    log = host.engine.state.log
+    synced, segment = log.durable_position, max((host.folder / "log").iterdir())
+    log.append(FrameKind.LEVEL, [b"x" * 50], epoch=1, leader_time_ms=1, tick=Tick())
+    log.write_pending()
+    log.roll()
+    log.append(FrameKind.LEVEL, [b"x" * 50], epoch=1, leader_time_ms=1, tick=Tick())
+    log.write_pending()
+    os.truncate(segment, synced - int(segment.stem) + torn)
+    report = verify(host.folder)
+    assert report.damage == []
+    (note,) = report.notes
+    assert note.what.endswith("; a start cuts it")
+
+
+def test_a_segment_whose_removal_a_power_cut_has_not_kept_is_a_note(
+    open_host: Callable[..., Any],
+) -> None:
+    """That of a later segment was kept. A start does not read it; the next checkpoint drops it."""
+    host = open_host()
+    raw: dict[Path, bytes] = {}
+    for _ in range(6):
+        host.send(3)
+        host.sync()
+        raw |= {path: path.read_bytes() for path in (host.folder / "log").iterdir()}
+        host.engine.state.log.roll()
+        host.checkpoint()
+    oldest = min(raw)
+    assert not oldest.exists()
+    oldest.write_bytes(raw[oldest])
+    report = verify(host.folder)
+    assert report.damage == []
+    assert [note.path for note in report.notes] == [f"log/{oldest.name}"]
 
 
 @pytest.mark.parametrize("what", ["group", "dropped group", "purge", "dropped topic"])
