@@ -19,6 +19,9 @@ from delaylog.storage.layout import Int64Array
 
 BLOCK_VALUES: Final = 8_192
 _BLOCK_BYTES: Final = BLOCK_VALUES * 8
+_FREED_BLOCKS: Final = 64
+"""Blocks whose values were all taken are freed when there are this many, 4 MiB: a queue that is
+never empty keeps its file."""
 
 
 class ScratchQueue:
@@ -41,8 +44,10 @@ class ScratchQueue:
         self._file: File | None = None
         self._head = 0
         self._tail = 0
+        self._freed = 0
+        """Blocks in front that were freed."""
         self._crcs: list[int] = []
-        """The checksum of each block, as far as it has been written."""
+        """The checksum of each later block, as far as it has been written."""
 
     def __len__(self) -> int:
         return self._tail - self._head
@@ -72,7 +77,7 @@ class ScratchQueue:
         raw = self._file.pread(end - first * _BLOCK_BYTES, first * _BLOCK_BYTES)
         for block in range(first, last + 1):
             at = (block - first) * _BLOCK_BYTES
-            if crc32c(raw[at : at + _BLOCK_BYTES]) != self._crcs[block]:
+            if crc32c(raw[at : at + _BLOCK_BYTES]) != self._crcs[block - self._freed]:
                 raise CorruptionError(
                     "refs with a wrong checksum",
                     path=self._path,
@@ -82,11 +87,15 @@ class ScratchQueue:
         out = np.frombuffer(raw, "<i8")[self._head - first * BLOCK_VALUES :][:count]
         self._head += count
         if self._head == self._tail:
-            self._head = self._tail = 0
+            self._head = self._tail = self._freed = 0
             self._crcs.clear()
             # On a disk too full even to truncate, the next values overwrite the old ones.
             with suppress(DiskFullError):
                 self._file.truncate(0)
+        elif (taken := self._head // BLOCK_VALUES - self._freed) >= _FREED_BLOCKS:
+            self._file.punch(self._freed * _BLOCK_BYTES, taken * _BLOCK_BYTES)
+            self._freed += taken
+            del self._crcs[:taken]
         return out.astype(np.int64)
 
     def close(self) -> None:

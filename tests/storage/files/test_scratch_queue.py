@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from delaylog.storage.errors import CorruptionError
+from delaylog.storage.files.os_file_system import OsFileSystem
 from delaylog.storage.files.scratch_queue import BLOCK_VALUES, ScratchQueue
 from tests.effort import tries
 from tests.storage.fake_disk import FakeDisk
@@ -74,3 +77,18 @@ def test_a_disk_too_full_to_shorten_the_file_loses_nothing() -> None:
     run.push(np.arange(500, 510))
     assert run.pop(20).tolist() == list(range(500, 510))
     assert disk.content("run") == b""
+
+
+def test_a_run_that_is_never_empty_does_not_grow(tmp_path: Path) -> None:
+    """A group with a steady backlog pushes and pops for months."""
+    run = ScratchQueue(OsFileSystem(), str(tmp_path / "run"))
+    step = 8 * BLOCK_VALUES
+    run.push(np.arange(2 * step))
+    for at in range(0, 60 * step, step):
+        run.push(np.arange(at + 2 * step, at + 3 * step))
+        assert run.pop(step)[[0, -1]].tolist() == [at, at + step - 1]
+    assert len(run) == 2 * step
+    assert (tmp_path / "run").stat().st_blocks * 512 < 12 * step * 8
+    assert run.pop(3 * step)[[0, -1]].tolist() == [60 * step, 62 * step - 1]
+    run.push(np.arange(5))
+    assert run.pop(5).tolist() == list(range(5))
