@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from typing import Final
 
 import numpy as np
@@ -30,6 +30,9 @@ SWEEP_MIN: Final = 4_096
 """Entries that a queue may have, beyond twice those kept by the last sweep, before the next one."""
 SWEEP_STEP: Final = 4_096
 """Entries swept in one step, in addition to as many as were added since the last one."""
+OUTDATED_MAX: Final = 1_024
+"""The heap of owners is built anew when it has more entries than this beyond two for each owner:
+one that is out of date goes only when its time comes."""
 
 
 class _Dated:
@@ -95,7 +98,7 @@ class Expiries:
         first_ms = int(expires_ms.min())
         if dated.first_ms is None or first_ms < dated.first_ms:
             dated.first_ms = first_ms
-            heappush(self._firsts, (first_ms, owner))
+            self._put_first(first_ms, owner)
 
     def next(self) -> tuple[int, int] | None:
         """(time, owner) of the entry that comes due next; None if there is none."""
@@ -147,11 +150,21 @@ class Expiries:
         """Note when the next entry comes due, after entries were taken out."""
         firsts = [queue.first for queue in dated.queues()]
         first_ms = min((each for each in firsts if each is not None), default=None)
+        before_ms, dated.first_ms = dated.first_ms, first_ms
         if first_ms is None:
             del self._dated[owner]
-        elif first_ms != dated.first_ms:
-            heappush(self._firsts, (first_ms, owner))
-        dated.first_ms = first_ms
+        elif first_ms != before_ms:
+            self._put_first(first_ms, owner)
+
+    def _put_first(self, first_ms: int, owner: int) -> None:
+        heappush(self._firsts, (first_ms, owner))
+        if len(self._firsts) > 2 * len(self._dated) + OUTDATED_MAX:
+            self._firsts = [
+                (dated.first_ms, number)
+                for number, dated in self._dated.items()
+                if dated.first_ms is not None
+            ]
+            heapify(self._firsts)
 
     def clear(self) -> None:
         """Forget everything: each message comes up again, or has ended."""
