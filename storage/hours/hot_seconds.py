@@ -89,7 +89,7 @@ class _Copy:
         self._part_starts: list[int] = []
         self._sums: list[tuple[int, int, int, int, int]] = []
         """For each part: number of rows, offset and size of its records, checksums of both."""
-        self._sound: list[bool] = []
+        self._sound: dict[int, bool] = {}
         self._file: File = fs.open(path, create=True)
 
     def add_slice(self, reader: HourReader, at: int) -> None:
@@ -162,17 +162,17 @@ class _Copy:
         return np.frombuffer(raw, INDEX_ENTRY)
 
     def _checked(self, first_row: int, last_row: int) -> bool:
-        """Whether the parts with these rows are intact. Each part is verified once, in order."""
+        """Whether the parts with these rows are intact. Each part is verified once."""
         first = bisect_right(self._part_starts, first_row) - 1
         last = bisect_right(self._part_starts, last_row) - 1
-        while len(self._sound) <= last:
-            number = len(self._sound)
-            count, place, size, rows_crc, data_crc = self._sums[number]
-            at = self._part_starts[number] * INDEX_ENTRY_SIZE
-            rows = self._file.pread(count * INDEX_ENTRY_SIZE, at)
-            sound = crc32c(rows) == rows_crc and crc32c(self._file.pread(size, place)) == data_crc
-            self._sound.append(sound)
-        return all(self._sound[first : last + 1])
+        for number in range(first, last + 1):
+            if number not in self._sound:
+                count, place, size, rows_crc, data_crc = self._sums[number]
+                at = self._part_starts[number] * INDEX_ENTRY_SIZE
+                rows = self._file.pread(count * INDEX_ENTRY_SIZE, at)
+                sound = crc32c(rows) == rows_crc
+                self._sound[number] = sound and crc32c(self._file.pread(size, place)) == data_crc
+        return all(self._sound[number] for number in range(first, last + 1))
 
     def records(self, rows: RowArray) -> bytes:
         """Records of rows that `find` returned."""

@@ -240,3 +240,26 @@ def test_rows_that_rotted_in_a_copy_are_read_from_the_hour(
     assert check(hot, store, 1, refs[:16]) == 16
     assert check(hot, store, 1, refs[16:24]) == 0, "a part that is not what was copied"
     assert check(hot, store, 1, refs[24:60]) == 36
+
+
+def test_the_first_receive_of_a_topic_reads_only_its_own_part(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A copy may have a GiB of other topics before it, and this runs on the loop."""
+    monkeypatch.setattr(hot_seconds, "_SUM_ROWS", 8)
+    disk, store, refs = filled([b"x" * 1_000] * 500)
+    topics = np.array([1] * 480 + [2] * 20)
+    hot = HotSeconds(disk, SCRATCH, rows_min=10, bytes_max=1 << 30)
+    lay_out(hot, store, refs, topics)
+    read = 0
+
+    def pread(file: FakeFile, size: int, offset: int) -> bytes:
+        nonlocal read
+        read += size
+        return whole(file, size, offset)
+
+    whole = FakeFile.pread
+    monkeypatch.setattr(FakeFile, "pread", pread)
+    found = hot.rows(2, refs[480:488], LATER)
+    assert found is not None
+    assert read < 20 * 1_200
