@@ -10,9 +10,8 @@ a restart discards it. A damaged part of a copy counts as missing.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Final
 
 import numpy as np
@@ -47,7 +46,9 @@ HOT_ROWS_MIN: Final = 8_192
 """Messages that make a second hot. A topic is copied if it has at least an eighth."""
 _SLICE_ROWS: Final = 4_096
 _SUM_ROWS: Final = 512
-"""Rows with a common checksum, which the first receive of them verifies on the loop."""
+_SUM_BYTES: Final = 1 << 20
+"""At most this number of rows, and about this much of records, are copied at once and have a common
+checksum, which the first receive of them verifies on the loop."""
 _LOOK_AROUND_ROWS: Final = 4_096
 _COPIED: Final = np.uint64(1 << 63)
 """Flag in the `offset` of a row from a copy; below it are the copy's number and the record's
@@ -84,6 +85,8 @@ class _Copy:
         self.topics: dict[int, _Stretch] = {}
         self.size = len(refs) * INDEX_ENTRY_SIZE
         self.built = 0
+        self.full = False
+        """Whether the next rows had no room."""
         self.building = True
         self.dropped = False
         self._part_starts: list[int] = []
@@ -92,29 +95,29 @@ class _Copy:
         self._sound: dict[int, bool] = {}
         self._file: File = fs.open(path, create=True)
 
-    def add_slice(self, reader: HourReader, at: int) -> None:
-        """Copy rows [at, at + _SLICE_ROWS) and their records. Any thread, one call at a time."""
-        indexes = self.refs[at : at + _SLICE_ROWS] & INDEX_MASK
-        rows = copy_rows(reader.rows(indexes))
+    def add_slice(self, reader: HourReader, at: int, room: int) -> None:
+        """Copy rows [at, at + _SLICE_ROWS) and their records, unless the file would be larger than
+        `room`. Any thread, one call at a time.
+        """
+        rows = copy_rows(reader.rows(self.refs[at : at + _SLICE_ROWS] & INDEX_MASK))
+        sizes = rows["size"].astype(np.int64)
+        if self.size + int(sizes.sum()) > room:
+            self.full = True
+            return
+        for part in _parts(sizes):
+            self._add_part(reader, at + part.start, take_rows(rows, part))
+
+    def _add_part(self, reader: HourReader, at: int, rows: RowArray) -> None:
         data = reader.records(rows)
         size = rows["size"].astype(np.uint64)
-        ends = np.cumsum(size) + np.uint64(self.size)
-        rows["offset"] = _COPIED | np.uint64(self.number) << _NUMBER_SHIFT | (ends - size)
+        starts = np.cumsum(size) + np.uint64(self.size) - size
+        rows["offset"] = _COPIED | np.uint64(self.number) << _NUMBER_SHIFT | starts
         if data:
             self._file.pwritev([data], self.size)
         raw = rows.view(np.uint8).data
         self._file.pwritev([raw], at * INDEX_ENTRY_SIZE)
-        bounds = [0, *(ends[_SUM_ROWS - 1 :: _SUM_ROWS] - np.uint64(self.size)).tolist()]
-        if bounds[-1] < len(data) or len(rows) % _SUM_ROWS:
-            bounds.append(len(data))
-        view = memoryview(data)
-        for part, (start, end) in enumerate(pairwise(bounds)):
-            first = part * _SUM_ROWS * INDEX_ENTRY_SIZE
-            rows_crc = crc32c(raw[first : first + _SUM_ROWS * INDEX_ENTRY_SIZE])
-            count = min(_SUM_ROWS, len(rows) - part * _SUM_ROWS)
-            data_crc = crc32c(view[start:end])
-            self._sums.append((count, self.size + start, end - start, rows_crc, data_crc))
-            self._part_starts.append(at + part * _SUM_ROWS)
+        self._sums.append((len(rows), self.size, len(data), crc32c(raw), crc32c(data)))
+        self._part_starts.append(at)
         self.size += len(data)
 
     def find(self, topic: int, wanted: Int64Array) -> tuple[Mask | None, RowArray] | None:
@@ -264,11 +267,13 @@ class HotSeconds:
             for at in range(0, len(refs), _SLICE_ROWS):
 
                 def job(at: int = at) -> None:
-                    copy.add_slice(reader, at)
+                    copy.add_slice(reader, at, room)
 
                 yield job
+                if copy.full:
+                    break
                 copy.built = min(at + _SLICE_ROWS, len(refs))
-                if copy.dropped or copy.size > room or not in_time():
+                if copy.dropped or not in_time():
                     break
         finally:
             reader.unmap()
@@ -361,6 +366,18 @@ class HotSeconds:
 
 
 _SOURCES: Final = ("delay.index", "delay.log")
+
+
+def _parts(sizes: Int64Array) -> Iterator[slice]:
+    """Rows with records of these sizes, in parts within the limits, or of one row."""
+    ends = np.cumsum(sizes)
+    start = 0
+    while start < len(sizes):
+        before = int(ends[start - 1]) if start else 0
+        fit = int(np.searchsorted(ends, before + _SUM_BYTES, side="right"))
+        stop = min(max(fit, start + 1), start + _SUM_ROWS, len(sizes))
+        yield slice(start, stop)
+        start = stop
 
 
 def _of_large_groups(topics: Int64Array, rows_min: int) -> Mask:

@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from delaylog.storage.errors import DiskFullError, NoDescriptorError
 from delaylog.storage.hours import hot_seconds
 from delaylog.storage.hours.hot_seconds import HotSeconds
+from delaylog.storage.hours.hour_reader import HourReader
 from delaylog.storage.hours.hour_store import HourStore
-from delaylog.storage.layout import HOUR_MS, Int64Array
+from delaylog.storage.layout import HOUR_MS, Int64Array, RowArray
 from tests.effort import tries
 from tests.storage.fake_disk import FakeDisk, FakeFile
 from tests.storage.hours.hour_model import FIRST, Model, open_store, run
@@ -165,6 +166,29 @@ def test_room_and_small_topics() -> None:
     assert len(hot) == 1
     hot.drop_hour(FIRST)
     assert disk.listdir(SCRATCH) == []
+
+
+def test_large_messages_take_no_more_disk_and_memory_than_they_may(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A slice of 4,096 messages of 4 MiB would be 16 GiB."""
+    monkeypatch.setattr(hot_seconds, "_SLICE_ROWS", 16)
+    disk, store, refs = filled([bytes([k]) * 200_000 for k in range(60)])
+    hot = HotSeconds(disk, SCRATCH, rows_min=10, bytes_max=10 << 20)
+    read: list[int] = []
+
+    def records(reader: HourReader, rows: RowArray) -> bytes:
+        read.append(int(rows["size"].sum()))
+        return whole(reader, rows)
+
+    whole = HourReader.records
+    monkeypatch.setattr(HourReader, "records", records)
+    lay_out(hot, store, refs, np.ones(60, np.int64))
+    assert max(read) <= 1 << 20
+    assert sum(read) <= hot.size_bytes <= 10 << 20
+    monkeypatch.undo()
+    assert check(hot, store, 1, refs[:48]) == 48, "what fitted is there"
+    assert check(hot, store, 1, refs[48:]) == 0
 
 
 def test_a_copy_dropped_while_it_is_made() -> None:
