@@ -270,6 +270,20 @@ def read_spans(
     return gather(b"".join(parts), moved, sizes)
 
 
+def parts_of(sizes: Int64Array, rows_max: int, bytes_max: int) -> Iterator[slice]:
+    """Rows with records of these sizes, in parts of at most `rows_max` rows and `bytes_max` bytes;
+    a row with more is a part.
+    """
+    ends = np.cumsum(sizes)
+    start = 0
+    while start < len(sizes):
+        before = int(ends[start - 1]) if start else 0
+        fit = int(np.searchsorted(ends, before + bytes_max, side="right"))
+        stop = min(max(fit, start + 1), start + rows_max, len(sizes))
+        yield slice(start, stop)
+        start = stop
+
+
 def scatter_back(parts: Sequence[bytes], places: Sequence[Int64Array], sizes: Int64Array) -> bytes:
     """Ranges that were gathered in groups, in their original order again.
 

@@ -10,7 +10,7 @@ a restart discards it. A damaged part of a copy counts as missing.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import Final
 
@@ -22,6 +22,7 @@ from delaylog.storage.columns import (
     copy_rows,
     distinct,
     every,
+    parts_of,
     put_rows,
     read_spans,
     scatter_back,
@@ -104,7 +105,7 @@ class _Copy:
         if self.size + int(sizes.sum()) > room:
             self.full = True
             return
-        for part in _parts(sizes):
+        for part in parts_of(sizes, _SUM_ROWS, _SUM_BYTES):
             self._add_part(reader, at + part.start, take_rows(rows, part))
 
     def _add_part(self, reader: HourReader, at: int, rows: RowArray) -> None:
@@ -366,18 +367,6 @@ class HotSeconds:
 
 
 _SOURCES: Final = ("delay.index", "delay.log")
-
-
-def _parts(sizes: Int64Array) -> Iterator[slice]:
-    """Rows with records of these sizes, in parts within the limits, or of one row."""
-    ends = np.cumsum(sizes)
-    start = 0
-    while start < len(sizes):
-        before = int(ends[start - 1]) if start else 0
-        fit = int(np.searchsorted(ends, before + _SUM_BYTES, side="right"))
-        stop = min(max(fit, start + 1), start + _SUM_ROWS, len(sizes))
-        yield slice(start, stop)
-        start = stop
 
 
 def _of_large_groups(topics: Int64Array, rows_min: int) -> Mask:

@@ -16,7 +16,7 @@ from typing import Final
 
 import numpy as np
 
-from delaylog.storage.columns import gather, put_rows
+from delaylog.storage.columns import copy_rows, gather, parts_of, put_rows, take_rows
 from delaylog.storage.hours.delay_hour import DelayHour, Flush
 from delaylog.storage.hours.far.far_tier import FarTier, tombstones
 from delaylog.storage.hours.far.run_stack import OpenRuns
@@ -26,7 +26,7 @@ from delaylog.storage.hours.hour_folders import HourFolders
 from delaylog.storage.hours.hour_table import HourTable
 from delaylog.storage.hours.second_index import SecondIndex
 from delaylog.storage.hours.tails import TailPile
-from delaylog.storage.layout import INDEX_ENTRY, INDEX_MASK, RowArray
+from delaylog.storage.layout import INDEX_ENTRY, INDEX_MASK, Int64Array, RowArray
 from delaylog.storage.work import Work
 
 
@@ -132,21 +132,26 @@ class FarBorder:
 
 SPLIT_ROWS_MAX: Final = 32_768
 """Rows of one append to the folder, as in a flush."""
+SPLIT_BYTES_MAX: Final = 16 << 20
+"""Bytes of their records, unless one record has more: they are in memory two or three times."""
 _OPEN_MAX: Final = 8
 
 
 def fill_folder(far: FarTier, folder: DelayHour, flushed: Callable[[], int]) -> Work:
     """Append the rows of a far hour to its folder, from the first one missing to `flushed()`."""
+    rows_max = SPLIT_ROWS_MAX
     with closing(OpenRuns(far.fs, far.folder, _OPEN_MAX)) as reader:
         while (last := flushed()) > folder.row_count:
             first = folder.row_count + 1
-            stop = min(last, first + SPLIT_ROWS_MAX - 1)
+            stop = min(last, first + rows_max - 1)
             runs = far.runs_of(folder.hour)
             written: list[Flush] = []
             heads = folder.heads.get()
             with far.files.pinned(run.number for run in runs):
                 yield partial(_append, reader, folder, heads, runs, (first, stop), written)
             folder.commit_flush(written[0])
+            # Of rows that do not fit, few more are read than are appended.
+            rows_max = min(SPLIT_ROWS_MAX, 2 * len(written[0].rows))
 
 
 def _append(
@@ -167,24 +172,33 @@ def _append(
 def read_span(
     reader: OpenRuns, hour: int, runs: list[RunFacts], span: tuple[int, int]
 ) -> tuple[RowArray, bytes]:
-    """Rows first..last of an hour with their records in row order. Any thread."""
+    """Rows of an hour with their records in row order: the first ones of first..last, as many as
+    have `SPLIT_BYTES_MAX` of records, or one. Any thread.
+    """
     first, last = span
     base = hour_key(hour)
     rows = tombstones(np.arange(first, last + 1))
-    parts: list[bytes] = []
-    size = 0
+    found: list[tuple[RunFacts, int, Int64Array, RowArray]] = []
     for facts in runs:
         run = reader.get(facts, INDEX_ENTRY)
         start, stop = run.span(base + first, base + last)
-        if start == stop:
-            continue
-        at = np.arange(start, stop)
-        found = run.rows(at).copy()
-        offsets, sizes = found["offset"].astype(np.int64), found["size"].astype(np.int64)
-        parts.append(run.records(at, offsets, sizes))
-        found["offset"] = np.cumsum(sizes) - sizes + size
+        if start < stop:
+            places = (run.keys_between(start, stop) & INDEX_MASK) - first
+            found.append((facts, start, places, run.rows(np.arange(start, stop))))
+            put_rows(rows, places, found[-1][3])
+    sizes = rows["size"].astype(np.int64)
+    rows = take_rows(rows, next(parts_of(sizes, len(sizes), SPLIT_BYTES_MAX)))
+    parts: list[bytes] = []
+    size = 0
+    for facts, start, places, theirs in found:
+        count = int(np.searchsorted(places, len(rows)))
+        mine = copy_rows(theirs[:count])
+        offsets, sizes = mine["offset"].astype(np.int64), mine["size"].astype(np.int64)
+        at = np.arange(start, start + count)
+        parts.append(reader.get(facts, INDEX_ENTRY).records(at, offsets, sizes))
+        mine["offset"] = np.cumsum(sizes) - sizes + size
         size += len(parts[-1])
-        put_rows(rows, (run.keys_between(start, stop) & INDEX_MASK) - first, found)
+        put_rows(rows, places[:count], mine)
     sizes = rows["size"].astype(np.int64)
     records = gather(b"".join(parts), rows["offset"].astype(np.int64), sizes)
     return rows, records

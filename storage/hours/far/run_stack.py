@@ -20,7 +20,16 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from delaylog.storage.columns import concat_rows, every, gather, put_rows, some, take_rows
+from delaylog.storage.columns import (
+    concat_rows,
+    copy_rows,
+    every,
+    gather,
+    parts_of,
+    put_rows,
+    some,
+    take_rows,
+)
 from delaylog.storage.files.file_system import FileSystem
 from delaylog.storage.hours.far.sorted_run import RunFacts, RunRows, SortedRun, write_run
 from delaylog.storage.layout import INDEX_ENTRY, Int64Array, RowArray
@@ -238,6 +247,8 @@ Keep = Callable[[Int64Array, RowArray], Generator[None, None, npt.NDArray[np.boo
 
 SLICE_ROWS: Final = 1_024
 """Rows that are read at a time from each set."""
+SLICE_BYTES: Final = 4 << 20
+"""Bytes of their records, unless one record has more."""
 RUN_ROWS_MAX: Final = 131_072
 RUN_BYTES_MAX: Final = 32 << 20
 """A merged run is collected in memory, and written once it has reached one of these limits."""
@@ -250,6 +261,16 @@ class _Cursor:
     runs: tuple[RunFacts, ...]
     which: int = 0
     at: int = 0
+    ahead: RowArray = field(default_factory=lambda: np.zeros(0, INDEX_ENTRY))
+    """Rows from `at` on that were read to learn the sizes of their records; none of states."""
+
+    def reach(self, run: SortedRun, end: int) -> int:
+        """The end of the next slice, which is at most `end`."""
+        known = self.at + len(self.ahead)
+        if known < end:
+            self.ahead = concat_rows([self.ahead, run.rows(np.arange(known, end))])
+        sizes = self.ahead["size"].astype(np.int64)
+        return self.at + next(parts_of(sizes, SLICE_ROWS, SLICE_BYTES)).stop
 
 
 @dataclass(slots=True)
@@ -353,12 +374,14 @@ def _read(
 
 def _next_slice(stack: RunStack, reader: OpenRuns, cursors: list[_Cursor]) -> RunRows | None:
     """The next rows of all sets, by key. If several sets have a key, the newest one counts."""
-    heads: list[tuple[Any, _Cursor, int]] = []
+    heads: list[tuple[SortedRun, _Cursor, int]] = []
+    with_records = stack.dtype == INDEX_ENTRY
     bound: int | None = None
     for cursor in cursors:
         if cursor.which < len(cursor.runs):
             run = reader.get(cursor.runs[cursor.which], stack.dtype)
-            stop = min(cursor.at + SLICE_ROWS, run.facts.rows)
+            end = min(cursor.at + SLICE_ROWS, run.facts.rows)
+            stop = cursor.reach(run, end) if with_records else end
             last = int(run.keys_between(stop - 1, stop)[0])
             bound = last if bound is None else min(bound, last)
             heads.append((run, cursor, stop))
@@ -370,12 +393,13 @@ def _next_slice(stack: RunStack, reader: OpenRuns, cursors: list[_Cursor]) -> Ru
         count = int(np.searchsorted(keys, bound, side="right"))
         if count:
             at = np.arange(cursor.at, cursor.at + count)
-            rows = run.rows(at).copy()
-            records = b""
-            if stack.dtype == INDEX_ENTRY:
+            if with_records:
+                rows, cursor.ahead = copy_rows(cursor.ahead[:count]), cursor.ahead[count:]
                 offsets, sizes = rows["offset"].astype(np.int64), rows["size"].astype(np.int64)
                 records = run.records(at, offsets, sizes)
                 rows["offset"] = np.cumsum(sizes) - sizes
+            else:
+                rows, records = run.rows(at), b""
             parts.append(RunRows(keys[:count], rows, records))
         cursor.at += count
         if cursor.at == run.facts.rows:

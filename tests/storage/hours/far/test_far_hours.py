@@ -20,11 +20,12 @@ from hypothesis import strategies as st
 from delaylog.storage.checkpoint import Checkpoint
 from delaylog.storage.errors import CorruptionError, DiskFullError
 from delaylog.storage.hours import tails
-from delaylog.storage.hours.far import far_tier, run_stack
+from delaylog.storage.hours.far import far_border, far_tier, run_stack
 from delaylog.storage.hours.far.far_tier import RunNumbers
+from delaylog.storage.hours.far.sorted_run import SortedRun
 from delaylog.storage.hours.hour_store import HourStore
 from delaylog.storage.hours.hour_table import HourCounts
-from delaylog.storage.layout import HOUR_MS, STATE_ENTRY, MessageState
+from delaylog.storage.layout import HOUR_MS, STATE_ENTRY, Int64Array, MessageState
 from delaylog.storage.work import Work
 from tests.effort import tries
 from tests.storage.fake_disk import FakeDisk
@@ -447,6 +448,44 @@ def test_many_sets_are_merged_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     run(store.far.merges.work(store.counts))
     assert len(store.far.rows.sets) < 16
     check_look_ups(store, model, model.refs)
+
+
+def test_large_messages_are_merged_and_split_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Slices by number alone would have 32,768 messages of 4 MiB."""
+    monkeypatch.setattr(run_stack, "SLICE_ROWS", 1_024)
+    monkeypatch.setattr(run_stack, "SLICE_BYTES", 1 << 20)
+    monkeypatch.setattr(run_stack, "RUN_ROWS_MAX", 131_072)
+    monkeypatch.setattr(far_border, "SPLIT_BYTES_MAX", 1 << 20)
+    monkeypatch.setattr(far_tier, "FLUSHED_RUN_BYTES", 16 << 20)
+    store, model = far_store(FakeDisk()), Model()
+    hour = FIRST + 5
+    for k in range(4):
+        due = [hour * HOUR_MS + at for at in range(12)]
+        # The last one is larger than a part.
+        bodies = [bytes([k * 12 + at]) * 300_000 for at in range(11)] + [bytes([k]) * 1_200_000]
+        model.add(store, due, bodies, FIRST)
+        run(store.flusher.flush(upto=model.position))
+    read: list[int] = []
+
+    def records(one: SortedRun, at: Int64Array, offsets: Int64Array, sizes: Int64Array) -> bytes:
+        read.append(int(sizes.sum()))
+        return whole(one, at, offsets, sizes)
+
+    whole = SortedRun.records
+    with monkeypatch.context() as patch:
+        patch.setattr(SortedRun, "records", records)
+        run(store.far.merges.work(store.counts))
+        assert len(store.far.rows.sets) == 1
+        merged = list(read)
+        read.clear()
+        store.set_near([hour])
+        run(store.border.split_work())
+    for each in merged, read:
+        assert sum(each) >= 4 * 12 * 300_000
+        assert max(each) <= 1_300_000
+    assert store.folders.hour(hour).row_count == 48
+    check_look_ups(store, model, model.refs)
+    check_chains(store, model)
 
 
 def test_a_run_that_a_split_and_a_merge_use() -> None:
