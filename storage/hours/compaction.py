@@ -13,12 +13,17 @@ from functools import partial
 
 import numpy as np
 
-from delaylog.storage.columns import Mask, every
+from delaylog.storage.columns import Mask, every, parts_of
 from delaylog.storage.errors import DiskFullError
 from delaylog.storage.files.file_system import FileSystem
 from delaylog.storage.hours.delay_hour import DelayHour
 from delaylog.storage.hours.hour_reader import HourReader
-from delaylog.storage.hours.hour_rewrite import REWRITE_ROWS, HourRewrite, settle_rewrite
+from delaylog.storage.hours.hour_rewrite import (
+    REWRITE_BYTES,
+    REWRITE_ROWS,
+    HourRewrite,
+    settle_rewrite,
+)
 from delaylog.storage.layout import INDEX_ENTRY, RowArray
 from delaylog.storage.work import Work
 
@@ -92,7 +97,9 @@ def _take(
     rows: RowArray = np.zeros(len(gone), INDEX_ENTRY)
     if not every(gone):
         rows = np.concatenate(list(reader.scan(first, first + len(gone) - 1)))
-    rewrite.write(reader, rows, gone, bare, position_last)
+    sizes = np.where(gone | bare, 0, rows["size"].astype(np.int64))
+    for part in parts_of(sizes, len(sizes), REWRITE_BYTES):
+        rewrite.write(reader, rows[part], gone[part], bare[part], position_last)
 
 
 def _replace(folder: DelayHour, rewrite: HourRewrite) -> Work:

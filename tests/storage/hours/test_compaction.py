@@ -21,11 +21,12 @@ from delaylog.storage.files.file_system import File
 from delaylog.storage.files.os_file_system import OsFileSystem
 from delaylog.storage.hours import compaction, open_hours
 from delaylog.storage.hours.compaction import Removal
+from delaylog.storage.hours.hour_reader import HourReader
 from delaylog.storage.hours.hour_store import HourStore
 from delaylog.storage.hours.hour_table import HourCounts
 from delaylog.storage.hours.second_index import SecondIndex
 from delaylog.storage.hours.state_column import PAGE_ROWS
-from delaylog.storage.layout import HOUR_MS, STATE_ENTRY, MessageState, hour_name
+from delaylog.storage.layout import HOUR_MS, STATE_ENTRY, MessageState, RowArray, hour_name
 from tests.storage.fake_disk import SURVIVALS, DiskCrashed, FakeDisk, FakeFile, Survival
 from tests.storage.hours.hour_model import FIRST, FOLDER, Model, open_store, run
 
@@ -98,6 +99,34 @@ def test_rows_that_are_left_are_what_they_were() -> None:
     for step in again.folders.hour(FIRST).verify():
         assert step is None
     assert again.folders.hour(FIRST).heads.rebuild().newest.tolist() == heads.newest.tolist()
+
+
+def test_large_messages_are_copied_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A slice by number alone would have 32,768 messages of 4 MiB. Some parts have holes."""
+    monkeypatch.setattr(compaction, "REWRITE_BYTES", 1 << 20)
+    disk = FakeDisk()
+    store, model = filled(disk, 60, 200_000)
+    gone = np.arange(60) // 10 % 2 == 0
+    read: list[int] = []
+
+    def records(reader: HourReader, rows: RowArray) -> bytes:
+        read.append(int(rows["size"].sum()))
+        return whole(reader, rows)
+
+    whole = HourReader.records
+    with monkeypatch.context() as patch:
+        patch.setattr(HourReader, "records", records)
+        run(store.compact(FIRST, Removal(gone, np.zeros(60, np.bool_), states=False)))
+    assert sum(read) >= 30 * 200_000
+    assert max(read) <= 1 << 20
+    check(store, model, gone)
+    add(store, model, 40)
+    run(store.flusher.sync())
+    store.close()
+    again = HourStore(disk, FOLDER)
+    again.recover({FIRST: HourCounts(rows=60)}, 1 << 62)
+    model.refs = model.refs[:60]
+    check(again, model, gone)
 
 
 def test_rows_that_come_while_files_are_written_aside() -> None:
