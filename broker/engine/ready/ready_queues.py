@@ -117,11 +117,17 @@ class ReadyQueues:
         """
         if self._stale < max(DROP_REFS, self.living):
             return
-        queue = self._sorted if len(self._sorted) else self._queues[0]
+        queue = self._sorted if len(self._sorted) else self._first()
         refs = queue.pop(DROP_REFS)
         gone = ended(refs)
         queue.push_front(refs[~gone])
         self.dropped(int(np.count_nonzero(gone)))
+
+    def _first(self) -> Queue:
+        """The queue that is read next."""
+        while len(self._queues) > 1 and not len(self._queues[0]):
+            self._queues.pop(0).clear()
+        return self._queues[0]
 
     def _queue(self) -> Queue:
         return FifoQueue(self._make_run) if self.order is None else OrderedQueue(self._make_run)
@@ -130,6 +136,8 @@ class ReadyQueues:
         """Set the order of new refs; refs that are here already go out before them."""
         if order != self.order:
             self.order = order
+            if not len(self._queues[-1]):
+                self._queues.pop().clear()
             self._queues.append(self._queue())
             if self._filters:
                 self._start_over()
@@ -337,9 +345,7 @@ class ReadyQueues:
         """Sort a bounded number of refs into the filters' queues; False if there were none."""
         some = False
         for _ in range(rounds):
-            while len(self._queues) > 1 and not len(self._queues[0]):
-                self._queues.pop(0).clear()
-            refs = self._queues[0].pop(SORT_OUT_REFS)
+            refs = self._first().pop(SORT_OUT_REFS)
             if not len(refs):
                 break
             some = True

@@ -454,6 +454,22 @@ def test_refs_of_expired_messages_do_not_pile_up(
     assert host.bodies() == [b"new"]
 
 
+def test_refs_of_expired_messages_do_not_pile_up_after_priorities_were_first_used(
+    host: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The queue of before is empty soon, and only a receive would remove it."""
+    monkeypatch.setattr(ready_queues, "DROP_REFS", 50)
+    host.send(60, ttl_ms=100)
+    host.advance(100)
+    for _ in range(50):
+        host.send(20, ttl_ms=100, priority=[5] * 20)
+        host.advance(100)
+    assert len(host.topic.default.ready) <= 200
+    host.send([b"new"])
+    assert host.topic.default.ready_count == 1
+    assert host.bodies() == [b"new"]
+
+
 def test_messages_without_a_ttl_are_not_watched(host: Any) -> None:
     host.send(100)
     host.send(100, delay=[1_000] * 100)

@@ -44,6 +44,20 @@ def test_what_ended_is_not_counted_as_living(tmp_path: Path) -> None:
     assert (len(queue), queue.living) == (0, 0)
 
 
+def test_changes_of_the_order_leave_no_queues(host: Any) -> None:
+    """Each would take a kilobyte until the next receive."""
+    host.send([b"1", b"2"])
+    ready = host.topic.default.ready
+    for _ in range(20):
+        host.configure(order="priority")
+        host.configure(order="time")
+    assert len(ready._queues) == 2
+    host.configure(order="priority")
+    host.send([b"3", b"4"], priority=[1, 2])
+    host.configure(order="time")
+    assert host.bodies() == [b"1", b"2", b"4", b"3"]
+
+
 @pytest.mark.parametrize("late", [2, 20])
 def test_priorities_after_a_filter_is_closed(
     host: Any, monkeypatch: pytest.MonkeyPatch, late: int
