@@ -39,6 +39,8 @@ PAST_ROWS_MAX: Final = 16_384
 NEAR_SECONDS: Final = 60
 """Seconds that are overdue by at most this are loaded in order with coming ones. Older ones are a
 backlog, for which messages due now do not wait."""
+RECORDS_UNTIL_MS: Final = 20_000
+"""Time before an hour begins until which its records are verified: seconds verify the others."""
 
 
 class Loader:
@@ -235,20 +237,27 @@ class Loader:
             return
         folder = state.hours.folders.hour(hour)
         # Every row is verified before chains are walked. If the hour is ahead, its records are
-        # verified too, which warms the page cache; otherwise each second verifies its own.
-        with closing(folder.verify(records=hour > now_hour)) as checks:
+        # verified too, which warms the page cache; otherwise, and if there is no time for all of
+        # them, each second verifies its own.
+        if hour > now_hour:
+            yield from self._verify(
+                folder, records=True, until_ms=hour * HOUR_MS - RECORDS_UNTIL_MS
+            )
+        yield from self._verify(folder, records=False, until_ms=NEVER_MS)
+        yield folder.heads.load
+        seconds = self._wheel.hour_opened(hour, np.flatnonzero(folder.heads.get().count).tolist())
+        self.load_seconds(seconds, self.now_ms)
+
+    def _verify(self, folder: DelayHour, *, records: bool, until_ms: int) -> Work:
+        with closing(folder.verify(records=records)) as checks:
             done = False
 
             def check() -> None:
                 nonlocal done
                 done = next(checks, "end") == "end"
 
-            while not done:
+            while not done and self.now_ms < until_ms:
                 yield ReadJob(check)
-
-        yield folder.heads.load
-        seconds = self._wheel.hour_opened(hour, np.flatnonzero(folder.heads.get().count).tolist())
-        self.load_seconds(seconds, self.now_ms)
 
     def _load(self, seconds: list[int]) -> Work:
         state = self._state

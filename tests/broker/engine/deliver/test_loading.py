@@ -114,6 +114,27 @@ def test_this_hour_is_loaded_while_the_next_one_is_opened(host: Any) -> None:
     assert next(opening, "over") != "over", "the next hour is still being opened"
 
 
+def test_an_hour_that_takes_long_to_check_is_open_when_it_begins(host: Any) -> None:
+    """Its records are checked with their seconds then, as those of an hour that has begun."""
+    for k in range(20):
+        host.send([b"x" * 900_000] * 5, delay=40 * 60_000 + k)
+        host.flush()
+    loader, begin_ms = host.engine.dispatcher.loader, host.now_ms + 40 * 60_000
+    assert begin_ms % HOUR == 0
+    host.turn = host.sync
+    host.now_ms = begin_ms - 60_000
+    host.engine.run_due(host.now_ms)
+    for _ in with_worker(host, loader.far_work()):
+        # A slow disk: each part takes three seconds.
+        host.now_ms += 3_000
+        host.engine.run_due(host.now_ms)
+    assert host.now_ms < begin_ms
+    host.now_ms = begin_ms + 20
+    while host.engine.run_due(host.now_ms) or loader.near:
+        list(with_worker(host, loader.near_work()))
+    assert len(host.bodies(10)) == 10
+
+
 @pytest.mark.parametrize("stall_s", [3, 14, 30, 50])
 def test_what_a_stall_left_behind_comes_in_order(host: Any, stall_s: int) -> None:
     """The process stood still while messages of many seconds fell due."""
