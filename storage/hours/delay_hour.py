@@ -328,9 +328,12 @@ class DelayHour:
         """Copies of the index rows `indexes` (all of them in the files)."""
         return self.reader.rows(indexes)
 
-    def read_records(self, rows: RowArray) -> bytes:
-        """The records (id, key, tags, headers, body) of `rows`, one after another."""
-        return self.reader.records(rows)
+    def read_records(self, rows: RowArray, *, checked: bool = True) -> bytes:
+        """The records (id, key, tags, headers, body) of `rows`, one after another.
+
+        As `checked` of `HourStore.records`.
+        """
+        return self.reader.records(rows, checked=checked)
 
     def read_heads(self, rows: RowArray) -> bytes:
         """Id, key, tags and headers of `rows`, one after another; bodies are not read.

@@ -389,19 +389,24 @@ class HourStore:
         put_rows(out, ~late, self.folders.hour(hour).read_rows(indexes[~late]))
         return out
 
-    def records(self, refs: Int64Array, rows: RowArray) -> bytes:
-        """The records of `refs` (whose rows are given), one after another."""
+    def records(self, refs: Int64Array, rows: RowArray, *, checked: bool = True) -> bytes:
+        """The records of `refs` (whose rows are given), one after another.
+
+        A checksum covers the records of a whole flush, or of 1,024 far rows, which are read for the
+        first of them. Without `checked` it is not verified: the caller compares the texts that it
+        uses.
+        """
         if len(refs) == 0:
             return b""
         far = self._far_mask(refs)
         if far is not None:
-            return self._records_of_both(refs, rows, far)
+            return self._records_of_both(refs, rows, far, checked=checked)
         only, index, run = self._where.of(refs)
         if only is not None:
             flushed = self.flushed(only)
             first, last = _bounds(index, run)
             if last <= flushed:
-                return self.folders.hour(only).read_records(rows)
+                return self.folders.hour(only).read_records(rows, checked=checked)
             if first > flushed and (tail := self.pile.tail(only)) is not None:
                 return tail.records(index, rows, run)
         sources: list[tuple[Int64Array, bytes]] = []
@@ -417,7 +422,9 @@ class HourStore:
                 sources.append((part, tail.records(index[part], take_rows(rows, part))))
             if not every(late):
                 part = at[~late]
-                sources.append((part, self.folders.hour(hour).read_records(take_rows(rows, part))))
+                mine = take_rows(rows, part)
+                found = self.folders.hour(hour).read_records(mine, checked=checked)
+                sources.append((part, found))
         return scatter_back(
             [data for _, data in sources],
             [part for part, _ in sources],
@@ -425,12 +432,12 @@ class HourStore:
         )
 
     def _records_of_both(
-        self, refs: Int64Array, rows: RowArray, far: npt.NDArray[np.bool_]
+        self, refs: Int64Array, rows: RowArray, far: npt.NDArray[np.bool_], *, checked: bool
     ) -> bytes:
-        away = self.far.records(keys_of(refs[far]), take_rows(rows, far))
+        away = self.far.records(keys_of(refs[far]), take_rows(rows, far), checked=checked)
         if every(far):
             return away
-        here = self.records(refs[~far], take_rows(rows, ~far))
+        here = self.records(refs[~far], take_rows(rows, ~far), checked=checked)
         sizes = rows["size"].astype(np.int64)
         return scatter_back([away, here], [np.flatnonzero(far), np.flatnonzero(~far)], sizes)
 

@@ -221,12 +221,12 @@ def same_ids(
 ) -> npt.NDArray[np.bool_]:
     """Which rows have the ids in `wanted`, which are concatenated and have these sizes."""
     same: npt.NDArray[np.bool_] = rows["id_size"] == sizes
-    # A record begins with its id, so bodies are not read.
+    # A record begins with its id. Bodies are read only for the checksum of an id that differs.
     heads = heads_of(rows, "id_size")
     if every(same):
-        stored = state.hours.records(refs, heads)
-        if stored == wanted:
+        if state.hours.records(refs, heads, checked=False) == wanted:
             return same
+        stored = state.hours.records(refs, heads)
         asked = np.frombuffer(wanted, np.uint8)
     else:
         stored = state.hours.records(refs[same], heads[same])

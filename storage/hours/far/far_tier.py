@@ -489,11 +489,11 @@ class FarTier:
         """Copies of the rows with these keys; a row that was compacted away is a tombstone."""
         return _read_rows(self.pile, self.rows, keys)
 
-    def records(self, keys: Int64Array, rows: RowArray) -> bytes:
+    def records(self, keys: Int64Array, rows: RowArray, *, checked: bool = True) -> bytes:
         """The records of `rows`, one after another; `read_rows` returned them in the same turn."""
         parts: list[tuple[Int64Array, bytes]] = []
         left = self.pile.fill_records(parts, np.arange(len(keys)), keys, rows)
-        left = self.rows.fill_records(parts, left, keys, rows)
+        left = self.rows.fill_records(parts, left, keys, rows, checked=checked)
         if some(rows["size"][left]):
             raise CorruptionError("records are missing", path=self.folder, position=0)
         parts.append((left, b""))

@@ -143,13 +143,15 @@ class RunStack:
         left: Int64Array,
         keys: Int64Array,
         rows: RowArray,
+        *,
+        checked: bool = True,
     ) -> Int64Array:
         """Append (places, their records) of rows found here; return the places still missing."""
 
         def take(run: SortedRun, at: Int64Array, places: Int64Array) -> None:
             offsets = rows["offset"][places].astype(np.int64)
             sizes = rows["size"][places].astype(np.int64)
-            parts.append((places, run.records(at, offsets, sizes)))
+            parts.append((places, run.records(at, offsets, sizes, checked=checked)))
 
         return self._find(left, keys, take)
 
