@@ -26,7 +26,7 @@ import numpy as np
 from delaylog.broker.engine.ready.fifo_queue import FifoQueue
 from delaylog.broker.engine.ready.key_table import Keys, TakenKeys, member_mask
 from delaylog.broker.engine.ready.tag_filter import TagFilter
-from delaylog.storage.columns import Mask, among
+from delaylog.storage.columns import Mask, among, some
 from delaylog.storage.errors import DiskFullError
 from delaylog.storage.files.scratch_queue import ScratchQueue
 from delaylog.storage.layout import Int64Array
@@ -69,6 +69,8 @@ class ParkedSpill:
         """During a pass: the file with the copied pairs."""
         self._left = 0
         """Pairs that the pass has still to read."""
+        self._looked_for: Int64Array = np.zeros(0, np.int64)
+        """The wanted keys without those in `_passed`, as of this pass."""
         self._passed: set[int] = set()
         """Wanted keys of which the pass has copied pairs, after it returned `per_key_max`."""
         self._brought: dict[int, int] = {}
@@ -126,10 +128,10 @@ class ParkedSpill:
             self._buffer.clear()
         self._flush_at = BUFFER_PAIRS
 
-    def read(self, free: Callable[[int], bool]) -> list[tuple[int, int]]:
-        """Read one slice of the pass; returns pairs of wanted keys that are `free`."""
-        self._wanted = {key for key in self._wanted if key in self._counts and free(key)}
-        self._again = {key for key in self._again if key in self._counts and free(key)}
+    def read(self, locked: Callable[[Keys], Mask]) -> list[tuple[int, int]]:
+        """Read one slice of the pass; returns pairs of wanted keys that are not `locked`."""
+        if self._kept is None:
+            self._wanted = self._unlocked(self._wanted, locked)
         if not self.wanted:
             return []
         self._flush()
@@ -137,10 +139,19 @@ class ParkedSpill:
             return self._read_buffer()
         self._stuck = False
         try:
-            return self._read_slice()
+            return self._read_slice(locked)
         except DiskFullError:
             self._stuck = True
             return []
+
+    def _unlocked(self, keys: set[int], locked: Callable[[Keys], Mask]) -> set[int]:
+        """The keys with pairs here that are not locked. There may be a hundred thousand of them, so
+        this is done once a pass; what a slice finds is looked at then.
+        """
+        there = self._counts.keys() & keys
+        column = np.fromiter(there, np.uint64, len(there))
+        gone = column[locked(column)]
+        return there.difference(gone.tolist()) if len(gone) else there
 
     def _read_buffer(self) -> list[tuple[int, int]]:
         """Read pairs that are all in memory because the disk is full."""
@@ -159,12 +170,13 @@ class ParkedSpill:
         self._wanted.clear()
         return out
 
-    def _read_slice(self) -> list[tuple[int, int]]:
+    def _read_slice(self, locked: Callable[[Keys], Mask]) -> list[tuple[int, int]]:
         self._write_passed()
         if self._kept is None:
             self._left = sum(len(run) // 2 for run in self._runs)
             self._kept = self._make_run()
             self._runs.append(self._make_run())
+            self._look_for()
         out: list[tuple[int, int]] = []
         if self._left:
             run = self._runs[0]
@@ -173,8 +185,9 @@ class ParkedSpill:
             if not len(run):
                 run.close()
                 self._runs.pop(0)
-            looked_for = np.fromiter(self._wanted - self._passed, np.uint64)
-            found = among(pairs[:, 0], looked_for.view(np.int64))
+            found = among(pairs[:, 0], self._looked_for)
+            self._leave_locked(pairs, found, locked)
+            passed = len(self._passed)
             passed_on = [pairs[~found]]
             for key, ref in zip(
                 pairs[found, 0].view(np.uint64).tolist(), pairs[found, 1].tolist(), strict=True
@@ -186,12 +199,29 @@ class ParkedSpill:
                 self._brought[key] = self._brought.get(key, 0) + 1
                 out.append((key, ref))
                 self._forget(key)
+            if len(self._passed) > passed:
+                self._look_for()
             self._unwritten.append(np.concatenate(passed_on).ravel())
             with suppress(DiskFullError):
                 self._write_passed()
         if not self._left and not self._unwritten:
             self._end_reading()
         return out
+
+    def _look_for(self) -> None:
+        """Note the keys whose pairs the pass returns."""
+        keys = np.fromiter(self._wanted - self._passed, np.uint64)
+        self._looked_for = keys.view(np.int64)
+
+    def _leave_locked(self, pairs: Int64Array, found: Mask, locked: Callable[[Keys], Mask]) -> None:
+        """Do not return pairs of keys that are locked, here and in the rest of the pass."""
+        at = np.flatnonzero(found)
+        keys = pairs[at, 0].view(np.uint64)
+        busy = locked(keys)
+        if some(busy):
+            found[at[busy]] = False
+            self._wanted.difference_update(keys[busy].tolist())
+            self._look_for()
 
     def pop(self, count: int) -> Int64Array:
         """Take the first refs, whatever their keys. Nothing may be pushed or wanted after that."""
@@ -280,15 +310,12 @@ PARKED_MAX: Final = 262_144
 LOOK_MAX: Final = 4_096
 """Refs examined at once, unless that is less than one of each key."""
 
-Free = Callable[[int], bool]
-"""Whether a key is unlocked."""
+FREED_KEYS: Final = 512
+"""Unlocked keys that are looked at together, at least: most may have refs on disk only."""
 
 
 class KeyLocks(Protocol):
     """Knows which keys are locked."""
-
-    def is_free(self, key: int) -> bool:
-        """Whether no message locks a key."""
 
     def locked(self, keys: Keys) -> Mask:
         """Which of the keys are locked."""
@@ -482,14 +509,16 @@ class ParkingLot:
         call `take` for each key.
         """
         out: list[tuple[int, list[int]]] = []
-        self._read_spill(gate.is_free)
+        self._read_spill(gate.locked)
         keys_max = min(keys_max, len(self._freed))
         each = min(each_max, max(LOOK_MAX // max(keys_max, 1), 1))
         while self._freed and len(out) < keys_max:
-            keys = list(islice(self._freed, keys_max - len(out)))
+            keys = list(islice(self._freed, max(keys_max - len(out), FREED_KEYS)))
             column = np.array(keys, np.uint64)
             locked = gate.locked(column) | taken.find(column)
             for key, is_locked in zip(keys, locked.tolist(), strict=True):
+                if len(out) == keys_max:
+                    break
                 # A key taken by this receive will be locked or returned, and then noted again.
                 del self._freed[key]
                 if is_locked:
@@ -555,10 +584,10 @@ class ParkingLot:
         self._add(-len(refs))
         return refs
 
-    def _read_spill(self, free: Free) -> None:
+    def _read_spill(self, locked: Callable[[Keys], Mask]) -> None:
         """Move refs of wanted keys back into memory, a slice at a time."""
         if self._spill is not None and self._spill.wanted:
-            pairs = self._spill.read(free)
+            pairs = self._spill.read(locked)
             for key, ref in pairs:
                 if key not in self.parked:
                     self._freed[key] = None
