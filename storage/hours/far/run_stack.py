@@ -272,7 +272,8 @@ class _Cursor:
         if known < end:
             self.ahead = concat_rows([self.ahead, run.rows(np.arange(known, end))])
         sizes = self.ahead["size"].astype(np.int64)
-        return self.at + next(parts_of(sizes, SLICE_ROWS, SLICE_BYTES)).stop
+        count: int = next(parts_of(sizes, SLICE_ROWS, SLICE_BYTES)).stop
+        return self.at + count
 
 
 @dataclass(slots=True)
