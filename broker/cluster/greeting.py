@@ -15,9 +15,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from delaylog.broker.cluster.member_files import MemberFiles
-from delaylog.broker.cluster.member_view import MemberView
 from delaylog.broker.cluster.members.folders import Folders, StaleFolderError
 from delaylog.broker.cluster.members.known_members import KnownMembers
 from delaylog.broker.cluster.peers import Levels
@@ -25,6 +25,9 @@ from delaylog.replication.configuration import CLUSTER_ID_SIZE
 from delaylog.replication.messages import FolderIdentity, Hello
 from delaylog.replication.meta import MetaFile
 from delaylog.storage.log.frames import FIRST_LEVEL, KNOWN_LEVEL
+
+if TYPE_CHECKING:
+    from delaylog.broker.cluster.member import ClusterMember
 
 # -------------------------------------------------------------------------------------- joining
 
@@ -144,7 +147,7 @@ class Greeting:
 
     def __init__(
         self,
-        member: MemberView,
+        member: ClusterMember,
         members: KnownMembers,
         *,
         new_cluster: bool,

@@ -1,8 +1,8 @@
 """A node's membership of its cluster: replication, connections, the oracle and the engine together.
 
-The member is made of parts that see it through `MemberView`: `ReplicationHost` runs replication,
-`Greeting` introduces the node to its peers, `Lead` and `Succession` carry the leadership, and
-`MemberPoll` looks at everything that has no event of its own.
+The member is made of parts: `ReplicationHost` runs replication, `Greeting` introduces the node to
+its peers, `Lead` and `Succession` carry the leadership, and `MemberPoll` looks at everything that
+has no event of its own. The parts call the member back. They import this module for its type only.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from delaylog.broker.cluster.greeting import Greeting
 from delaylog.broker.cluster.leading.gate import LeaderSight, Pace
 from delaylog.broker.cluster.leading.lead import Lead, SafeSends
 from delaylog.broker.cluster.leading.succession import Succession
+from delaylog.broker.cluster.member_counts import MemberCounts
 from delaylog.broker.cluster.member_events import EventActions, MemberPoll, StatusExchange
 from delaylog.broker.cluster.member_files import MemberFiles
 from delaylog.broker.cluster.member_oracle import MemberOracle
 from delaylog.broker.cluster.member_role import MemberRole
-from delaylog.broker.cluster.member_view import MemberCounts
 from delaylog.broker.cluster.members.folders import StaleFolderError
 from delaylog.broker.cluster.members.known_members import KnownMembers
 from delaylog.broker.cluster.members.node_status import Statuses

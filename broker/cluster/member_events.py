@@ -10,14 +10,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
 
-from delaylog.broker.cluster.copies.exchange import Copies
 from delaylog.broker.cluster.leading.lead import Lead, tick_facts
 from delaylog.broker.cluster.leading.succession import Succession
-from delaylog.broker.cluster.member_oracle import Candidacy, MemberOracle
-from delaylog.broker.cluster.member_view import MemberCounts, MemberView
+from delaylog.broker.cluster.member_oracle import Candidacy
 from delaylog.broker.cluster.members.known_members import KnownMembers
 from delaylog.broker.cluster.members.node_status import STATUS_EVERY_MS, Status, encode_status
 from delaylog.broker.cluster.watch.fitness_watch import FitnessWatch
@@ -35,39 +32,20 @@ from delaylog.replication.messages import (
     Truncated,
 )
 from delaylog.replication.node import ReplicationNode
-from delaylog.replication.replica import Now
 from delaylog.storage.work import Work
+
+if TYPE_CHECKING:
+    from delaylog.broker.cluster.member import ClusterMember
 
 # ------------------------------------------------------------------------ events of replication
 
 log = logging.getLogger("delaylog.cluster")
 
 
-class ActingMember(MemberView, Protocol):
-    """What the actions and the poll need of their member."""
-
-    copies: Copies
-    counts: MemberCounts
-    fitness: FitnessWatch
-    members: KnownMembers
-    on_fatal: Callable[[BaseException], None]
-    oracle: MemberOracle
-    watch: MemberWatch
-
-    def take_input(self, take: Callable[[], object]) -> None:
-        """Give replication an input and act on the results."""
-
-    def now(self) -> Now:
-        """The two times."""
-
-    def settle(self) -> None:
-        """Let calls go on that wait for a leader, if there is one."""
-
-
 class EventActions:
     """The actions of one member. All methods belong to the loop's thread."""
 
-    def __init__(self, member: ActingMember, succession: Succession, lead: Lead) -> None:
+    def __init__(self, member: ClusterMember, succession: Succession, lead: Lead) -> None:
         self._member = member
         self._succession = succession
         self._lead = lead
@@ -137,7 +115,11 @@ class StatusExchange:
     """The statuses of one member. All methods belong to the loop's thread."""
 
     def __init__(
-        self, member: MemberView, members: KnownMembers, watch: MemberWatch, fitness: FitnessWatch
+        self,
+        member: ClusterMember,
+        members: KnownMembers,
+        watch: MemberWatch,
+        fitness: FitnessWatch,
     ) -> None:
         self._member = member
         self._members = members
@@ -194,7 +176,7 @@ SLOTS_EVERY_MS: Final = 1_000
 class MemberPoll:
     """The poll of one member. All methods belong to the loop's thread."""
 
-    def __init__(self, member: ActingMember, statuses: StatusExchange) -> None:
+    def __init__(self, member: ClusterMember, statuses: StatusExchange) -> None:
         self._member = member
         self._statuses = statuses
         self._candidacy = Candidacy(member.counts)

@@ -17,7 +17,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
-from delaylog.broker.cluster.member_view import MemberCounts
+from delaylog.broker.cluster.member_counts import MemberCounts
 from delaylog.broker.rules.addresses import Address
 from delaylog.replication.errors import ClusterError
 from delaylog.replication.messages import OracleMessage

@@ -6,24 +6,18 @@ messages may be delivered, and replication what is safe.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from delaylog.broker.cluster.leading.gate import LeaderSight, Pace
 from delaylog.broker.cluster.leading.lead import SafeSends
 from delaylog.broker.cluster.leading.succession import Succession
-from delaylog.broker.cluster.member_view import MemberView
 from delaylog.broker.engine.errors import NO_LONGER_LEADS, NotLeadingError
 from delaylog.broker.host.log_commits import Completion, until_called
 from delaylog.broker.host.node_role import ClusterCalls
 from delaylog.replication.leader import Acks
 
-
-class RoleMember(MemberView, Protocol):
-    """The parts of a member that its role uses."""
-
-    def take_input(self, take: Callable[[], object]) -> None:
-        """Give replication an input and act on the results."""
+if TYPE_CHECKING:
+    from delaylog.broker.cluster.member import ClusterMember
 
 
 class MemberRole:
@@ -31,7 +25,7 @@ class MemberRole:
 
     def __init__(
         self,
-        member: RoleMember,
+        member: ClusterMember,
         calls: ClusterCalls,
         succession: Succession,
         sight: LeaderSight,

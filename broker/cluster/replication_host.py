@@ -14,13 +14,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 from random import Random
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
 
-from delaylog.broker.cluster.member_view import MemberCounts, MemberView
 from delaylog.replication.errors import PeerError
 from delaylog.replication.leader import Leader
-from delaylog.replication.messages import Event, Nack
+from delaylog.replication.messages import Nack
 from delaylog.replication.node import ReplicationNode
+
+if TYPE_CHECKING:
+    from delaylog.broker.cluster.member import ClusterMember
 
 # ------------------------------------------------------------------------------------- the host
 
@@ -56,30 +58,10 @@ class RoundTimer:
         self._fire()
 
 
-class HostedMember(MemberView, Protocol):
-    """What the host needs of its member."""
-
-    counts: MemberCounts
-    stopping: bool
-    """The node ends: no input is taken any more."""
-
-    def act(self, event: Event) -> None:
-        """Carry out an event."""
-
-    def note_progress(self, replication: ReplicationNode) -> None:
-        """The log, the commit or the gate may have changed."""
-
-    def run_timer(self, replication: ReplicationNode) -> None:
-        """Give replication the time."""
-
-    def input_failed(self, error: Exception) -> None:
-        """Replication could not take an input; the error is not the peer's."""
-
-
 class ReplicationHost:
     """The host of one member. All methods belong to the loop's thread."""
 
-    def __init__(self, member: HostedMember, random: Random) -> None:
+    def __init__(self, member: ClusterMember, random: Random) -> None:
         self._member = member
         self._random = random
         self.timer = RoundTimer(self._timer_fired, member.machine.boot_ms)

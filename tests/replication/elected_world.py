@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from random import Random
 
+from delaylog.broker.cluster.member_counts import MemberCounts
 from delaylog.broker.cluster.member_oracle import Candidacy
-from delaylog.broker.cluster.member_view import MemberCounts
 from delaylog.replication.messages import Append, Canvass, Message, Resigned, Support
 from delaylog.replication.oracle import LogState, PeerOracle, View
 from tests.replication.sim_node import SimNode

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from delaylog.broker.backup.copies import Manifest
 from delaylog.broker.cluster.copies.giver import CopyGiver
@@ -20,7 +20,6 @@ from delaylog.broker.cluster.copies.incoming_folder import IncomingFolder
 from delaylog.broker.cluster.copies.receiver import CopyReceiver
 from delaylog.broker.cluster.leading.succession import Succession
 from delaylog.broker.cluster.member_files import MemberFiles
-from delaylog.broker.cluster.member_view import MemberView
 from delaylog.broker.engine.engine import Engine
 from delaylog.broker.host.node import Node
 from delaylog.replication.epochs import epoch_node
@@ -37,25 +36,10 @@ from delaylog.storage.files.file_system import FileSystem
 from delaylog.storage.log.frames import Tick
 from delaylog.storage.log.tick_slots import TickRecord
 
+if TYPE_CHECKING:
+    from delaylog.broker.cluster.member import ClusterMember
+
 log = logging.getLogger("delaylog.cluster")
-
-
-class CopyMember(MemberView, Protocol):
-    """What copies need of their member."""
-
-    on_fatal: Callable[[BaseException], None]
-
-    def fall_silent(self, end: int) -> None:
-        """Stop replication: the data folder is about to be replaced.
-
-        `end` = where the log of the new folder ends.
-        """
-
-    def take_files(self, files: MemberFiles) -> None:
-        """Use these files from now on."""
-
-    def go_on(self) -> None:
-        """Take part again."""
 
 
 class Copies:
@@ -65,7 +49,7 @@ class Copies:
         self,
         fs: FileSystem,
         folder: str,
-        member: CopyMember,
+        member: ClusterMember,
         node: Node,
         succession: Succession,
         reopen: Callable[[], tuple[MemberFiles, Engine]],

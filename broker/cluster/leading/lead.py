@@ -12,20 +12,20 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from delaylog.broker.cluster.leading.gate import Pace
 from delaylog.broker.cluster.leading.succession import Succession
-from delaylog.broker.cluster.member_oracle import MemberOracle
-from delaylog.broker.cluster.member_view import MemberCounts, MemberView
 from delaylog.broker.cluster.replication_host import ReplicationHost
-from delaylog.broker.cluster.watch.fitness_watch import FitnessWatch
 from delaylog.broker.engine.errors import NO_LONGER_LEADS, EngineError, NotLeadingError
 from delaylog.broker.host.log_commits import Completion, PositionWaiters
 from delaylog.replication.epochs import EpochTick
 from delaylog.replication.leader import Acks, Leader
 from delaylog.replication.messages import SteppedDown
 from delaylog.replication.node import ReplicationNode
+
+if TYPE_CHECKING:
+    from delaylog.broker.cluster.member import ClusterMember
 
 # ------------------------------------------------------------------------------ sends that wait
 
@@ -154,23 +154,12 @@ def tick_facts(tick: EpochTick, name: str, value: int) -> dict[str, object]:
     return {name: value, "tick": [tick.second, tick.local_index, tick.position]}
 
 
-class LeadMember(MemberView, Protocol):
-    """What the leadership needs of its member."""
-
-    counts: MemberCounts
-    fitness: FitnessWatch
-    oracle: MemberOracle
-
-    def committed(self) -> int:
-        """End of the log that is both committed and durable on this disk."""
-
-
 class Lead:
     """The leadership of one member. All methods belong to the loop's thread."""
 
     def __init__(
         self,
-        member: LeadMember,
+        member: ClusterMember,
         host: ReplicationHost,
         succession: Succession,
         pace: Pace,

@@ -9,32 +9,24 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from delaylog.broker.cluster.config import ClusterConfig
-from delaylog.broker.cluster.member_view import MemberView
-from delaylog.broker.cluster.members.folders import Folders
 from delaylog.broker.cluster.members.node_status import Status, encode_status
 from delaylog.replication.configuration import CLUSTER_ID_SIZE, Configuration
 from delaylog.replication.node import ReplicationNode
 from delaylog.storage.log.frames import FIRST_LEVEL, KNOWN_LEVEL
 
+if TYPE_CHECKING:
+    from delaylog.broker.cluster.member import ClusterMember
+
 log = logging.getLogger("delaylog.cluster")
-
-
-class KnowingMember(MemberView, Protocol):
-    """What `KnownMembers` needs of its member."""
-
-    folders: Folders
-
-    def note_level(self) -> None:
-        """The log's level was raised."""
 
 
 class KnownMembers:
     """The members that one node knows."""
 
-    def __init__(self, member: KnowingMember, file: ClusterConfig) -> None:
+    def __init__(self, member: ClusterMember, file: ClusterConfig) -> None:
         """`file` = the cluster file."""
         self._member = member
         self.config = file

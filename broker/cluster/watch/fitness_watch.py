@@ -10,11 +10,9 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from delaylog.broker.cluster.leading.gate import LeaderSight
-from delaylog.broker.cluster.member_oracle import MemberOracle
-from delaylog.broker.cluster.member_view import MemberView
 from delaylog.broker.cluster.watch.fitness import (
     Fitness,
     Judge,
@@ -29,10 +27,12 @@ from delaylog.broker.cluster.watch.fitness import (
     gives_up,
     refusal,
 )
-from delaylog.broker.cluster.watch.member_watch import MemberWatch
 from delaylog.broker.engine.errors import NotLeadingError
 from delaylog.broker.host.node import Node
 from delaylog.storage.work import Work
+
+if TYPE_CHECKING:
+    from delaylog.broker.cluster.member import ClusterMember
 
 # When a node lets others be elected first: while it is unfit, or has a lower priority.
 #
@@ -78,30 +78,10 @@ RESULTS: Final = ("handed_over", "let_go", "failed")
 log = logging.getLogger("delaylog.cluster")
 
 
-class FitnessMember(MemberView, Protocol):
-    """What the fitness watch needs of its member."""
-
-    oracle: MemberOracle
-    watch: MemberWatch
-
-    @property
-    def position(self) -> int:
-        """How far the log is applied."""
-
-    def committed(self) -> int:
-        """End of the log that is both committed and durable on this disk."""
-
-    async def hand_over(self, target: int | None) -> int | None:
-        """Hand the leadership to a node; None if no node took over."""
-
-    def let_go(self, out_ms: int) -> None:
-        """Give up the leadership without a successor."""
-
-
 class FitnessWatch:
     """The fitness watch of one member. All methods belong to the loop's thread."""
 
-    def __init__(self, member: FitnessMember, node: Node, sight: LeaderSight, now_ms: int) -> None:
+    def __init__(self, member: ClusterMember, node: Node, sight: LeaderSight, now_ms: int) -> None:
         self._member = member
         self._node = node
         self._sight = sight

@@ -27,15 +27,12 @@ from __future__ import annotations
 import logging
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from delaylog import __version__
 from delaylog.broker.cluster.config import Member
-from delaylog.broker.cluster.copies.exchange import Copies
-from delaylog.broker.cluster.member_oracle import RAFTOS, MemberOracle
-from delaylog.broker.cluster.member_view import MemberView
-from delaylog.broker.cluster.members.known_members import KnownMembers
+from delaylog.broker.cluster.member_oracle import RAFTOS
 from delaylog.broker.cluster.members.node_status import Status
 from delaylog.broker.cluster.watch.clock_watch import ClockWatch
 from delaylog.broker.engine.watch.histogram import Histogram
@@ -43,6 +40,9 @@ from delaylog.broker.host.node import Node
 from delaylog.broker.host.tls.certificates import Hosts
 from delaylog.broker.rules.addresses import host_port
 from delaylog.replication.configuration import Configuration
+
+if TYPE_CHECKING:
+    from delaylog.broker.cluster.member import ClusterMember
 
 # ------------------------------------------------------------------------------------ addresses
 
@@ -213,18 +213,10 @@ class MajorityWatch:
 # ------------------------------------------------------------------------------------ all of it
 
 
-class WatchedMember(MemberView, Protocol):
-    """What the watch needs of its member."""
-
-    copies: Copies
-    members: KnownMembers
-    oracle: MemberOracle
-
-
 class MemberWatch:
     """The watch of one member. All methods belong to the loop's thread."""
 
-    def __init__(self, member: WatchedMember, node: Node) -> None:
+    def __init__(self, member: ClusterMember, node: Node) -> None:
         self._member = member
         self._node = node
         self.clocks = ClockWatch(member.members.describe)

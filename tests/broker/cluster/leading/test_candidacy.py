@@ -5,8 +5,8 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+from delaylog.broker.cluster.member_counts import MemberCounts
 from delaylog.broker.cluster.member_oracle import READMIT_EVERY_MS, Candidacy
-from delaylog.broker.cluster.member_view import MemberCounts
 from delaylog.replication.replica import Now
 
 

@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from delaylog.broker.cluster.config import ClusterConfig, ClusterSecret, Member
 from delaylog.broker.cluster.leading.gate import LeaderSight
-from delaylog.broker.cluster.member_view import MemberCounts
+from delaylog.broker.cluster.member_counts import MemberCounts
 from delaylog.broker.cluster.members import operator_calls
 from delaylog.broker.cluster.members.node_status import Status, Statuses, encode_status
 from delaylog.broker.cluster.members.operator_calls import NotTakenOverError, OperatorCalls
