@@ -12,12 +12,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from delaylog.broker.engine.engine import Engine
 from delaylog.broker.host.background import Background
 from delaylog.broker.host.log_commits import finish
 from delaylog.storage.work import Work
+
+if TYPE_CHECKING:
+    from delaylog.broker.host.node import Node
 
 # ----------------------------------------------------------------------------------- disk space
 
@@ -26,30 +29,13 @@ DISK_CHECK_SECONDS: Final = 0.5
 log = logging.getLogger("delaylog.node")
 
 
-class Commits(Protocol):
-    """The commits of the log."""
-
-    disk_full: bool
-    """Whether they wait for disk space."""
-
-
-class Owner(Protocol):
-    """The node, which may replace its engine."""
-
-    engine: Engine
-
-    @property
-    def log_commits(self) -> Commits:
-        """The commits of its log."""
-
-
 class Space:
     """The space of one data folder."""
 
-    def __init__(self, owner: Owner, now: Callable[[], float]) -> None:
+    def __init__(self, node: Node, now: Callable[[], float]) -> None:
         """`now` returns the seconds of a steady clock."""
         self._now = now
-        self._owner = owner
+        self._node = node
         self._free_bytes = 1 << 62
         self._free_checked_s = -DISK_CHECK_SECONDS
         self._refilled_s = -DISK_CHECK_SECONDS
@@ -61,7 +47,7 @@ class Space:
         """Free space that sends may use: 0 while the disk is full or the reserve is not completely
         allocated.
         """
-        if self._owner.log_commits.disk_full or not self._owner.engine.reserve.whole:
+        if self._node.log_commits.disk_full or not self._node.engine.reserve.whole:
             return 0
         return self.measured_bytes()
 
@@ -70,7 +56,7 @@ class Space:
         now = self._now()
         if now - self._free_checked_s > DISK_CHECK_SECONDS:
             self._free_checked_s = now
-            engine = self._owner.engine
+            engine = self._node.engine
             self._free_bytes = engine.fs.free_bytes(engine.folder)
             if self._free_bytes < 2 * engine.limits.disk_reserve_bytes:
                 # Delete files that are only a cache.
@@ -80,13 +66,13 @@ class Space:
     @property
     def refusing_sends(self) -> bool:
         """Whether sends are refused for lack of space."""
-        return self.free_bytes() < self._owner.engine.limits.disk_reserve_bytes
+        return self.free_bytes() < self._node.engine.limits.disk_reserve_bytes
 
     def check(self) -> None:
         """Log when sends are refused, and a change of the reserve; have upkeep free the log early
         while space is short.
         """
-        engine = self._owner.engine
+        engine = self._node.engine
         reserve, refusing = engine.reserve, self.refusing_sends
         engine.upkeep.short_of_space = refusing
         if refusing != self._refusal_logged:
@@ -112,19 +98,19 @@ class Space:
 
     def make_room(self) -> bool:
         """Give up a step of the reserve, on any thread; False if nothing is left of it."""
-        return self._owner.engine.reserve.give()
+        return self._node.engine.reserve.give()
 
     def refill_due(self) -> bool:
         """Whether to try to allocate the reserve again."""
         return (
-            not self._owner.engine.reserve.whole
+            not self._node.engine.reserve.whole
             and self._now() - self._refilled_s > DISK_CHECK_SECONDS
         )
 
     def refill(self) -> Work:
         """Allocate the reserve again if there is room."""
         self._refilled_s = self._now()
-        yield self._owner.engine.reserve.regrow
+        yield self._node.engine.reserve.regrow
         self._free_checked_s = -DISK_CHECK_SECONDS
 
 

@@ -13,41 +13,23 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from delaylog.broker.engine.engine import Engine
 from delaylog.broker.engine.errors import NO_LONGER_LEADS, NotLeadingError
 from delaylog.broker.engine.keyspace.keyspace_files import LoadedKeyspace, reload_keyspace
-from delaylog.broker.host.background import Background
-from delaylog.broker.host.log_commits import LogCommits
-from delaylog.broker.host.machine import Machine
 from delaylog.storage.errors import CorruptionError
 from delaylog.storage.log.physical_log import PhysicalLog
 
-
-class Owner(Protocol):
-    """The node whose engine is replaced."""
-
-    engine: Engine
-    log_commits: LogCommits
-    background: Background
-    machine: Machine
-
-    def adopt(self, engine: Engine) -> None:
-        """Use this engine from now on."""
-
-    async def durable(self, position: int) -> None:
-        """Wait until the log is durable up to `position`. Raises NotLeadingError."""
-
-    def kick_dispatch(self) -> None:
-        """Release due messages soon."""
+if TYPE_CHECKING:
+    from delaylog.broker.host.node import Node
 
 
 class EngineExchange:
     """Replaces the engine of one node. All methods belong to the loop's thread."""
 
-    def __init__(self, owner: Owner) -> None:
-        self._owner = owner
+    def __init__(self, node: Node) -> None:
+        self._node = node
         self.suspended = False
         """Whether the engine, or the whole folder, is being replaced and must not be used."""
 
@@ -65,15 +47,15 @@ class EngineExchange:
             await asyncio.gather(replacing, return_exceptions=True)
 
     async def _replace_engine(self, make: Callable[[LoadedKeyspace | None], Engine]) -> None:
-        owner, old = self._owner, self._owner.engine
+        node, old = self._node, self._node.engine
         self.suspended = True
         try:
-            loaded = await owner.machine.in_thread(old.load_keyspace)
+            loaded = await node.machine.in_thread(old.load_keyspace)
             old.close()
             # First, so that the new engine takes the memory that the old one gives back.
-            await owner.machine.in_thread(old.state.dismantle)
-            owner.adopt(await owner.machine.in_thread(partial(make, loaded)))
-            owner.engine.state.inherit(old.state)
+            await node.machine.in_thread(old.state.dismantle)
+            node.adopt(await node.machine.in_thread(partial(make, loaded)))
+            node.engine.state.inherit(old.state)
         finally:
             self.suspended = False
 
@@ -83,15 +65,15 @@ class EngineExchange:
         Raises NotLeadingError if the engine loses its leadership meanwhile: the engine that
         replaces it has loaded the keyspace already.
         """
-        owner = self._owner
-        engine, state = owner.engine, owner.engine.state
+        node = self._node
+        engine, state = node.engine, node.engine.state
         old, upto = state.keyspace, state.position
         assert old.condemned, "a keyspace that is not condemned could log frames meanwhile"
-        await owner.durable(upto)
+        await node.durable(upto)
         while True:
             base = replace(state.keyspace_base)
             try:
-                keyspace = await owner.machine.in_thread(
+                keyspace = await node.machine.in_thread(
                     partial(reload_keyspace, engine.fs, engine.folder, base, upto, state.random)
                 )
                 break
@@ -99,26 +81,26 @@ class EngineExchange:
                 if state.keyspace_base.position == base.position:
                     raise
                 # A new snapshot was made meanwhile, and the previous one was removed.
-        if engine is not owner.engine or state.retired or state.following:
+        if engine is not node.engine or state.retired or state.following:
             raise NotLeadingError(NO_LONGER_LEADS)
         keyspace.now_ms = old.now_ms
         keyspace.begin_expiring()
         state.keyspace = keyspace
         keyspace.inherit(old)
-        owner.kick_dispatch()
+        node.kick_dispatch()
 
     async def suspend(self) -> None:
         """Stop using the engine and its log before the folder is replaced; only for a follower."""
         self.suspended = True
-        await self._owner.background.halt()
-        await self._owner.machine.in_thread(self._owner.log_commits.stop)
+        await self._node.background.halt()
+        await self._node.machine.in_thread(self._node.log_commits.stop)
 
     def resume(self, engine: Engine, log: PhysicalLog) -> None:
         """Continue with another engine over another log."""
-        owner = self._owner
-        old = owner.engine
-        owner.adopt(engine)
-        owner.engine.state.inherit(old.state)
-        owner.log_commits.exchange(log)
+        node = self._node
+        old = node.engine
+        node.adopt(engine)
+        node.engine.state.inherit(old.state)
+        node.log_commits.exchange(log)
         self.suspended = False
-        owner.background.go_on()
+        node.background.go_on()

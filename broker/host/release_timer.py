@@ -10,13 +10,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from math import ceil
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
 
-from delaylog.broker.engine.engine import Engine
-from delaylog.broker.host.clock import Clock
-from delaylog.broker.host.log_commits import LogCommits
-from delaylog.broker.host.machine import Machine
-from delaylog.broker.host.node_role import NodeRole
+if TYPE_CHECKING:
+    from delaylog.broker.host.node import Node
 
 # The pause between two releases of due messages.
 #
@@ -63,39 +60,16 @@ AHEAD_WAKE_MS: Final = 20
 """Poll interval while wall time was set back and the broker's clock waits for it."""
 
 
-class Owner(Protocol):
-    """The node whose messages are released."""
-
-    engine: Engine
-    clock: Clock
-    log_commits: LogCommits
-    role: NodeRole
-    machine: Machine
-
-    @property
-    def may_release(self) -> bool:
-        """False while the node stops, exchanges its engine, or must not dispatch."""
-
-    def appended(self) -> None:
-        """Frames were appended in this turn: commit them when the turn ends."""
-
-    def released(self) -> None:
-        """Messages may have become ready: wake consumers, and load the messages due next."""
-
-    def fail(self, error: BaseException) -> None:
-        """The state cannot be trusted any more."""
-
-
 class ReleaseTimer:
     """The releases of one node. All methods belong to the loop's thread."""
 
-    def __init__(self, owner: Owner, loop: asyncio.AbstractEventLoop) -> None:
-        self._owner = owner
+    def __init__(self, node: Node, loop: asyncio.AbstractEventLoop) -> None:
+        self._node = node
         self._loop = loop
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = 0
         self._kicked = False
-        self.pace = ReleasePace(RELEASE_PACE_SECONDS, owner.machine.steady_s)
+        self.pace = ReleasePace(RELEASE_PACE_SECONDS, node.machine.steady_s)
 
     def kick(self) -> None:
         """Run in the next turn of the loop."""
@@ -114,32 +88,32 @@ class ReleaseTimer:
 
         `unpaced` ignores the pause since the last release, for a receive that does not wait.
         """
-        owner = self._owner
-        if not owner.may_release:
+        node = self._node
+        if not node.may_release:
             return
-        engine = owner.engine
-        now_ms = owner.clock.now_ms()
+        engine = node.engine
+        now_ms = node.clock.now_ms()
         try:
             if unpaced:
                 # The log thread may have committed more than the loop has noticed.
-                engine.commit(owner.log_commits.position(), now_ms)
+                engine.commit(node.log_commits.position(), now_ms)
             wake_ms = engine.next_wake_ms()
             if wake_ms is not None and wake_ms <= now_ms and (unpaced or self.pace.left_s <= 0):
-                began_s = owner.machine.steady_s()
+                began_s = node.machine.steady_s()
                 wake_ms = engine.turn(now_ms)
                 if wake_ms is not None and wake_ms <= now_ms:
                     self.kick()
                 else:
                     self.pace.released(began_s)
                 if engine.state.log.pending_size:
-                    owner.appended()
-            owner.released()
+                    node.appended()
+            node.released()
         except Exception as error:
-            owner.fail(error)
+            node.fail(error)
             return
         if wake_ms is None or self._kicked or self._is_set(wake_ms, now_ms):
             return
-        if owner.role.leading:
+        if node.role.leading:
             self._arm(wake_ms, now_ms)
 
     def _run_kicked(self) -> None:
@@ -162,6 +136,6 @@ class ReleaseTimer:
         self.cancel()
         self._timer_ms = wake_ms
         # While the clock waits for wall time, it may stay just before the due time for a day.
-        least_ms = AHEAD_WAKE_MS if self._owner.clock.ahead_ms else 1
+        least_ms = AHEAD_WAKE_MS if self._node.clock.ahead_ms else 1
         delay = min(max(wake_ms - now_ms, least_ms), 60_000) / 1000
         self._timer = self._loop.call_later(delay, self._fired)

@@ -18,7 +18,7 @@ from delaylog.broker.calls.access.caller import may_settle
 from delaylog.broker.calls.answers import Problem
 from delaylog.broker.calls.shapes import check_columns, check_count
 from delaylog.broker.calls.turn.askers import Asker, Awaited, SharedResult, refuse
-from delaylog.broker.calls.turn.writes import Host, Settling, settle_each
+from delaylog.broker.calls.turn.writes import Settling, settle_each
 from delaylog.broker.engine.deliver.settlements import Receipts
 from delaylog.broker.engine.limits import Limits
 from delaylog.broker.engine.model import Settlement, integers
@@ -39,13 +39,13 @@ SettleAsker: TypeAlias = Asker[list[Settlement]]
 
 
 def outcomes(
-    host: Host, key: TopicKey, wanted: Settling, receipts: Sequence[Receipts]
+    node: Node, key: TopicKey, wanted: Settling, receipts: Sequence[Receipts]
 ) -> list[Settlement]:
     """Settle messages of several leases; all are gone if the topic does not exist."""
-    state = host.engine.state
+    state = node.engine.state
     topic = state.topics.get(key)
     if topic is not None:
-        return settle_each(host, topic, wanted, receipts)
+        return settle_each(node, topic, wanted, receipts)
     return [Settlement(0, each.named, state.position) for each in receipts]
 
 

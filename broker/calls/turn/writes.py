@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol, cast
+from typing import NamedTuple, cast
 
 from delaylog.broker.calls.turn.askers import Part, batch_of
 from delaylog.broker.engine import changes
@@ -19,66 +19,35 @@ from delaylog.broker.engine.deliver.settlements import Receipts
 from delaylog.broker.engine.lookup.found_messages import FoundMessages
 from delaylog.broker.engine.model import SendResult, Settlement, Topic
 from delaylog.broker.engine.send.sends import send, send_few, topic_of_send
-from delaylog.broker.engine.state import EngineState
 from delaylog.broker.engine.topics.groups import Group
+from delaylog.broker.host.node import Node
 from delaylog.broker.host.waiters import TopicKey
 from delaylog.storage.layout import Int64Array
 from delaylog.storage.messages.batch import MessageBatch, Single
 from delaylog.storage.messages.rows import FEW_ROWS_MAX
 
-
-class Engine(Protocol):
-    """The owner of a data folder's state."""
-
-    @property
-    def state(self) -> EngineState:
-        """The state, which a change of leadership replaces."""
-
-
-class Clock(Protocol):
-    """The broker's time."""
-
-    def now_ms(self) -> int:
-        """Unix time in ms."""
-
-
-class Host(Protocol):
-    """The parts of a node that a call uses."""
-
-    @property
-    def engine(self) -> Engine:
-        """The present engine."""
-
-    @property
-    def clock(self) -> Clock:
-        """The broker's clock."""
-
-    def free_bytes(self) -> int:
-        """Free bytes of the disk."""
-
-
 # --------------------------------------------------------------------------- send
 
 
-def send_batch(host: Host, key: TopicKey, batch: MessageBatch, now_ms: int) -> SendResult:
+def send_batch(node: Node, key: TopicKey, batch: MessageBatch, now_ms: int) -> SendResult:
     """Send a batch to a topic (namespace, name), which is created if it does not exist.
 
     Raises EngineError or MemberError; then nothing is sent and no topic created.
     """
-    state, free_bytes = host.engine.state, host.free_bytes()
+    state, free_bytes = node.engine.state, node.free_bytes()
     topic = topic_of_send(state, key, batch, now_ms, free_bytes=free_bytes)
     return send(state, topic, batch, now_ms, free_bytes=free_bytes)
 
 
-def send_parts(host: Host, key: TopicKey, parts: Sequence[Part]) -> SendResult:
+def send_parts(node: Node, key: TopicKey, parts: Sequence[Part]) -> SendResult:
     """Send alike parts (see `batch_of`) as one batch."""
-    now_ms = host.clock.now_ms()
+    now_ms = node.clock.now_ms()
     if len(parts) <= FEW_ROWS_MAX and isinstance(parts[0], Single):
-        state, singles = host.engine.state, cast("Sequence[Single]", parts)
-        sent = send_few(state, key, singles, now_ms, free_bytes=host.free_bytes())
+        state, singles = node.engine.state, cast("Sequence[Single]", parts)
+        sent = send_few(state, key, singles, now_ms, free_bytes=node.free_bytes())
         if sent is not None:
             return sent
-    return send_batch(host, key, batch_of(parts, now_ms), now_ms)
+    return send_batch(node, key, batch_of(parts, now_ms), now_ms)
 
 
 # --------------------------------------------------------------------------- settle
@@ -98,19 +67,19 @@ class Settling(NamedTuple):
 
 
 def settle_each(
-    host: Host, topic: Topic, wanted: Settling, receipts: Sequence[Receipts]
+    node: Node, topic: Topic, wanted: Settling, receipts: Sequence[Receipts]
 ) -> list[Settlement]:
     """Settle messages of several leases; an outcome for each."""
-    now_ms = host.clock.now_ms()
+    now_ms = node.clock.now_ms()
     if wanted.verb == "ack":
-        return settlements.ack_each(host.engine.state, topic, receipts, now_ms)
-    return [_settle_one(host, topic, wanted, each, now_ms) for each in receipts]
+        return settlements.ack_each(node.engine.state, topic, receipts, now_ms)
+    return [_settle_one(node, topic, wanted, each, now_ms) for each in receipts]
 
 
 def _settle_one(
-    host: Host, topic: Topic, wanted: Settling, receipts: Receipts, now_ms: int
+    node: Node, topic: Topic, wanted: Settling, receipts: Receipts, now_ms: int
 ) -> Settlement:
-    state = host.engine.state
+    state = node.engine.state
     if wanted.verb == "nack":
         return settlements.nack(
             state, topic, receipts, now_ms, delay_ms=wanted.delay_ms, reason=wanted.reason
@@ -143,10 +112,10 @@ class Change:
 
 
 def change(
-    host: Host, topic: Topic, find: Callable[[Group], FoundMessages], wanted: Change
+    node: Node, topic: Topic, find: Callable[[Group], FoundMessages], wanted: Change
 ) -> GroupedResult:
     """Change messages in each group where that is possible; `find` returns them in a group."""
-    state, now_ms, due = host.engine.state, host.clock.now_ms(), wanted.deliver_at_ms
+    state, now_ms, due = node.engine.state, node.clock.now_ms(), wanted.deliver_at_ms
 
     def act(found: FoundMessages) -> ControlResult:
         if wanted.action == "cancel":
