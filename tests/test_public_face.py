@@ -20,7 +20,7 @@ RangeMergeMessage RmqConsumer RmqDeadLetter RmqDelivery RmqMessage RmqProducer R
 ShardStrategy TopicKind TopicMismatch by_id open_rmq_topic
 """
 PACKAGES = {
-    "delaylog.broker.cluster.peers": [*PEERS.split(), "Transport"],
+    "delaylog.broker.cluster.peers": PEERS.split(),
     "delaylog.client": 65,
     "delaylog.client.job_systems": ["register_kombu_transport"],
     "delaylog.client.queues": QUEUES.split(),

@@ -26,7 +26,7 @@ from delaylog.broker.cluster.member_role import MemberRole
 from delaylog.broker.cluster.members.folders import StaleFolderError
 from delaylog.broker.cluster.members.known_members import KnownMembers
 from delaylog.broker.cluster.members.node_status import Statuses
-from delaylog.broker.cluster.peers import PeerHost, PeerTransport, Transport
+from delaylog.broker.cluster.peers import PeerHost, PeerTransport
 from delaylog.broker.cluster.replication_host import (
     FollowerPositions,
     PacedSync,
@@ -69,7 +69,7 @@ class ClusterMember:
         new_cluster: bool,
         on_fatal: Callable[[BaseException], None],
         machine: Machine,
-        make_transport: Callable[..., Transport] = PeerTransport,
+        make_transport: Callable[..., PeerTransport] = PeerTransport,
     ) -> None:
         """`make_transport` is called as `PeerTransport` is."""
         self.machine = machine

@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from delaylog.broker.host.tls.contexts import ClientCertificate
     from delaylog.broker.keyspace.registry import Run
     from delaylog.broker.keyspace.running.executor import Executor
+    from delaylog.broker.resp.connection import Connection
     from delaylog.broker.resp.native_host import NativeHost
-    from delaylog.broker.resp.turns import Client
 
 
 # ---------------------------------------------------------------------------------------- users
@@ -56,7 +56,7 @@ class NodeUsers:
         node: ServingNode,
         executor: Executor,
         native: NativeHost,
-        connections: Mapping[int, Client],
+        connections: Mapping[int, Connection],
     ) -> None:
         """`connections`: those of the endpoint, by the number of their sessions."""
         self._node = node
@@ -165,7 +165,7 @@ class NodeUsers:
                 session.authenticated = True
                 session.update_special()
 
-    def _end(self, connection: Client) -> None:
+    def _end(self, connection: Connection) -> None:
         """Close a connection at once. Its blocked command is not served any more."""
         self._executor.waits.end(connection.session)
         connection.abort()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Final, cast
+from typing import Final, Protocol, cast
 
 from delaylog.broker.host.tls.failed_handshakes import ALERT, opens_with_tls
 from delaylog.broker.keyspace.command import Args
@@ -24,7 +24,6 @@ from delaylog.broker.keyspace.running.executor import DEFERRED_BYTES_MIN, Execut
 from delaylog.broker.keyspace.running.session import Session
 from delaylog.broker.resp.face import RespFace
 from delaylog.broker.resp.parser import CommandParser
-from delaylog.broker.resp.turns import Cancellable
 from delaylog.broker.resp.unread_replies import ReplyCount, ReplyWriter
 
 COMMANDS_A_SLICE: Final = 256
@@ -44,6 +43,13 @@ UNREAD_BYTES_MIN: Final = 1 << 20
 STALL_BYTES: Final = 1 << 10
 """A client that sends fewer bytes of an unfinished command between two sweeps is closed."""
 _FULL: Final = b"-ERR max number of clients reached\r\n"
+
+
+class Cancellable(Protocol):
+    """A command that takes more than one turn."""
+
+    def cancel(self) -> object:
+        """The client has left."""
 
 
 class Connection(asyncio.Protocol):

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from delaylog.broker.calls.serving_node import ServingNode
 from delaylog.broker.engine.errors import NotLeadingError
@@ -27,10 +27,13 @@ from delaylog.broker.resp.facts import MemoryBound, address_text, listens, tell
 from delaylog.broker.resp.native_host import NativeHost
 from delaylog.broker.resp.native_verbs import dl_send
 from delaylog.broker.resp.parser import CommandParser, RequestLimits
-from delaylog.broker.resp.turns import Client, Restoring, Turns, keyspace_of
+from delaylog.broker.resp.turns import Restoring, Turns, keyspace_of
 from delaylog.broker.resp.unread_replies import ReplyBound, ReplyCount
 from delaylog.storage.errors import DISTRUSTED
 from delaylog.storage.log.sizes import PAYLOAD_BYTES_MAX
+
+if TYPE_CHECKING:
+    from delaylog.broker.resp.connection import Connection
 
 SETTLE_SECONDS: Final = 1.0
 """A command waits this long while a cluster changes its leader."""
@@ -79,7 +82,7 @@ class RespFace:
         self.executor.held = lambda: node.engine.state.holding.now is not None
         self.executor.may_take = self._may_take
         self.memory = MemoryBound(maxmemory)
-        self.replies: ReplyBound[ReplyCount] = ReplyBound(
+        self.replies = ReplyBound(
             maxmemory, self.loop, close=self._close_unread, on_room=self._serve_deferred_soon
         )
         self.executor.defers = self._defers
@@ -98,7 +101,7 @@ class RespFace:
             broken=self.restoring.broken,
         )
         self.native = self.executor.host = NativeHost(node, self.turns)
-        self.connections: dict[int, Client] = {}
+        self.connections: dict[int, Connection] = {}
         self._clients_max = min(descriptors.served().clients, int(value_of(server, b"maxclients")))
         server.given[b"maxclients"] = b"%d" % self._clients_max
         self.other_connections: Callable[[], int] = lambda: 0
@@ -204,7 +207,7 @@ class RespFace:
         self.server.refused_connections += full
         return full
 
-    def enter(self, connection: Client, transport: asyncio.Transport) -> Session:
+    def enter(self, connection: Connection, transport: asyncio.Transport) -> Session:
         """Create the session of a new client."""
         certificate = client_certificate(transport)
         session = self.executor.connect(self._node.clock.now_ms(), certificate)
@@ -218,7 +221,7 @@ class RespFace:
         self.connections[session.number] = connection
         return session
 
-    def leave(self, connection: Client) -> None:
+    def leave(self, connection: Connection) -> None:
         """End the session of a client that has gone."""
         self.connections.pop(connection.session.number, None)
         self.turns.drop(connection)
@@ -236,7 +239,7 @@ class RespFace:
         if command.write or isinstance(bug, DISTRUSTED):
             self.restoring.broken(bug)
 
-    def note_lost(self, connection: Client, error: Exception) -> None:
+    def note_lost(self, connection: Connection, error: Exception) -> None:
         """Log that a client is closed because of an unexpected error."""
         log.error(
             "the connection of a Redis client is closed",
@@ -248,7 +251,7 @@ class RespFace:
         """Log that a client began a TLS handshake on this port without TLS."""
         self._quiet.tell("tls", "a Redis client speaks TLS, and this port does not")
 
-    def close(self, connection: Client, reason: str) -> None:
+    def close(self, connection: Connection, reason: str) -> None:
         """Close a client that takes too much memory."""
         log.warning(
             "the connection of a Redis client is closed: %s",

@@ -32,7 +32,7 @@ from delaylog.broker.keyspace.registry import Run
 from delaylog.broker.keyspace.replies import WAITS, ErrorReply, Reply
 from delaylog.broker.keyspace.running.session import Session
 from delaylog.broker.resp.native_words import ID_LINE_SIZE, refusal, written_ids
-from delaylog.broker.resp.turns import Client, Turns
+from delaylog.broker.resp.turns import Turns
 from delaylog.contract.error_codes import CODES
 from delaylog.contract.members import BatchError
 from delaylog.storage.messages.batch import Single, decode_send
@@ -40,6 +40,7 @@ from delaylog.storage.messages.rows import FEW_ROWS_MAX
 
 if TYPE_CHECKING:
     from delaylog.broker.calls.access.caller import Caller
+    from delaylog.broker.resp.connection import Connection
     from delaylog.contract.calls.call import Right
 
 
@@ -233,7 +234,7 @@ class NativeHost:
 
     def owes(self, session: Session) -> bool:
         """Whether earlier replies to a client are not written yet."""
-        return cast(Client, session.worker).owed > 0 or bool(session.out)
+        return cast("Connection", session.worker).owed > 0 or bool(session.out)
 
     def _ack(self, asked: list[_PendingAck], key: TopicKey) -> None:
         every = [each for receipts, _, _ in asked for each in receipts]
@@ -374,7 +375,7 @@ class Delayed:
 
     def __init__(self, host: NativeHost, run: Run, verb: str, wait_ms: int) -> None:
         self.session = run.session
-        self.connection = cast(Client, run.session.worker)
+        self.connection = cast("Connection", run.session.worker)
         self._host = host
         self._verb = verb
         self._wait_ms = wait_ms

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, Protocol, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from delaylog.broker.calls.serving_node import ServingNode
 from delaylog.broker.engine.errors import NotLeadingError
@@ -22,50 +22,10 @@ from delaylog.broker.engine.state import EngineState
 from delaylog.broker.host.node import Node
 from delaylog.broker.keyspace.keyspace import Keyspace
 from delaylog.broker.keyspace.replies import ErrorReply
-from delaylog.broker.keyspace.running.session import Session
 from delaylog.storage.errors import DISTRUSTED, StorageError
 
-
-class Cancellable(Protocol):
-    """A command that takes more than one turn."""
-
-    def cancel(self) -> object:
-        """The client has left."""
-
-
-class Client(Protocol):
-    """Implemented by `Connection`."""
-
-    session: Session
-    owed: int
-    """Turns whose replies wait for the log."""
-    task: Cancellable | None
-    """A command that takes more than one turn; later commands wait for it."""
-
-    @property
-    def transport(self) -> asyncio.Transport | None:
-        """Its transport; None once the connection is closed."""
-
-    def finished(self) -> None:
-        """Continue with the next command: the one that waited has been answered."""
-
-    def has_output(self) -> None:
-        """Count replies that came while no command of this client ran, and have them written."""
-
-    def take(self) -> bytes:
-        """Return the replies of the turn that ends."""
-
-    def write(self, data: bytes) -> None:
-        """Send replies that are safe in the log."""
-
-    def stalls(self) -> bool:
-        """Whether a command has been unfinished since the last sweep and hardly grew."""
-
-    def abort(self) -> None:
-        """Close the connection and drop its replies."""
-
-    def close(self) -> None:
-        """Close the connection after the replies that are written; a waiting command gets none."""
+if TYPE_CHECKING:
+    from delaylog.broker.resp.connection import Connection
 
 
 # ---------------------------------------------------------------------------------------- turns
@@ -85,7 +45,7 @@ class Turns:
         *,
         after_write: bool,
         before: Callable[[], None],
-        note_lost: Callable[[Client, Exception], None],
+        note_lost: Callable[[Connection, Exception], None],
         broken: Callable[[Exception], None],
     ) -> None:
         """`after_write`: replies wait for the write only (everysec), not for the fsync. `before` is
@@ -98,7 +58,7 @@ class Turns:
         self._before = before
         self._note_lost = note_lost
         self._broken = broken
-        self._touched: dict[Client, None] = {}
+        self._touched: dict[Connection, None] = {}
         self._scheduled = False
         self.begun = False
         """Commands have run in this turn already."""
@@ -127,12 +87,12 @@ class Turns:
             self._began_s = self._now()
             self._loop.call_soon(self._end)
 
-    def touch(self, connection: Client) -> None:
+    def touch(self, connection: Connection) -> None:
         """Note that a connection has replies, or that the turn has effects."""
         self._touched[connection] = None
         self._schedule()
 
-    def reply_at_once(self, connection: Client) -> None:
+    def reply_at_once(self, connection: Connection) -> None:
         """Send the replies of a client that need nothing of the log."""
         try:
             connection.write(connection.take())
@@ -140,7 +100,7 @@ class Turns:
             self._note_lost(connection, error)
             connection.abort()
 
-    def drop(self, connection: Client) -> None:
+    def drop(self, connection: Connection) -> None:
         """Forget a connection that has gone."""
         self._touched.pop(connection, None)
 
@@ -253,10 +213,10 @@ class Turns:
 class _Release:
     """The replies of a turn."""
 
-    replies: list[tuple[Client, bytes]]
+    replies: list[tuple[Connection, bytes]]
     position: int
     """The log position that the replies depend on."""
-    note_lost: Callable[[Client, Exception], None]
+    note_lost: Callable[[Connection, Exception], None]
     began_s: float
     """When the turn began, by the steady clock."""
     done: bool = False

@@ -24,7 +24,7 @@ import struct
 import termios
 from collections import deque
 from collections.abc import Callable
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Final
 
 from delaylog.broker.keyspace.running.session import Session
 
@@ -41,52 +41,15 @@ if its client reads: clients that read a few bytes a second must not use up the 
 LOOK_SECONDS: Final = 0.1
 
 
-class Client(Protocol):
-    """The part of a connection that the bound uses."""
-
-    read_at: float
-    """Loop time at which the client last read, or at which its oldest unread reply was written."""
-
-    @property
-    def unread_bytes(self) -> int:
-        """Bytes that were written and not read; 0 while all replies still wait for the log."""
-
-    def note_progress(self, now: float) -> None:
-        """Set `read_at` to `now` if the client may have read since the last call."""
-
-    def finished(self) -> None:
-        """Run commands again: replies have room."""
-
-
-class Timer(Protocol):
-    """A timer of the loop."""
-
-    def cancel(self) -> None:
-        """Cancel it."""
-
-
-class Clock(Protocol):
-    """The part of an event loop that is used."""
-
-    def time(self) -> float:
-        """Return the seconds of a monotonic clock."""
-
-    def call_later(self, delay: float, callback: Callable[[], None], /) -> Timer:
-        """Call `callback` after `delay` seconds."""
-
-
-C = TypeVar("C", bound=Client)
-
-
-class ReplyBound(Generic[C]):
+class ReplyBound:
     """The bound of one process. All methods belong to the loop's thread."""
 
     def __init__(
         self,
         maxmemory: int,
-        loop: Clock,
+        loop: asyncio.AbstractEventLoop,
         *,
-        close: Callable[[C], None],
+        close: Callable[[ReplyCount], None],
         on_room: Callable[[], None],
     ) -> None:
         """`maxmemory` in bytes, 0 = no bound. `close` closes a client and drops its replies before
@@ -97,13 +60,13 @@ class ReplyBound(Generic[C]):
         self._close = close
         self._on_room = on_room
         self._bytes = 0
-        self._sizes: dict[C, int] = {}
+        self._sizes: dict[ReplyCount, int] = {}
         """Clients with counted replies."""
-        self._waiting: dict[C, None] = {}
+        self._waiting: dict[ReplyCount, None] = {}
         self._others_wait = False
         """Replies of blocked commands are deferred; `on_room` creates them."""
         self._used_up_since = 0.0
-        self._timer: Timer | None = None
+        self._timer: asyncio.TimerHandle | None = None
         self._closing = False
 
     @property
@@ -111,7 +74,7 @@ class ReplyBound(Generic[C]):
         """Whether large replies of commands that only read are deferred."""
         return self._bytes > self._bytes_max > 0
 
-    def wait(self, client: C) -> None:
+    def wait(self, client: ReplyCount) -> None:
         """Call `client.finished()` when replies have room."""
         self._waiting[client] = None
 
@@ -119,12 +82,12 @@ class ReplyBound(Generic[C]):
         """Call `on_room` when replies have room."""
         self._others_wait = True
 
-    def forget(self, client: C) -> None:
+    def forget(self, client: ReplyCount) -> None:
         """Forget a client that has disconnected."""
         self._waiting.pop(client, None)
         self.count(client, 0)
 
-    def count(self, client: C, size: int) -> None:
+    def count(self, client: ReplyCount, size: int) -> None:
         """Set the bytes that the client's unread replies hold. May close clients, also this one."""
         if not self._bytes_max:
             return
@@ -187,7 +150,7 @@ class ReplyBound(Generic[C]):
         if self.is_used_up:
             self._timer = self._loop.call_later(LOOK_SECONDS, self._look)
 
-    def _least_recent(self, *, newest: bool = True) -> list[C]:
+    def _least_recent(self, *, newest: bool = True) -> list[ReplyCount]:
         """Return the counted clients in the order in which they are closed, those that have read
         nothing for longest first. Without `newest`, the last one is omitted: a single reply may be
         larger than the bound.
@@ -195,7 +158,7 @@ class ReplyBound(Generic[C]):
         clients = sorted(self._sizes, key=lambda client: (not client.unread_bytes, client.read_at))
         return clients if newest else clients[:-1]
 
-    def _close_until_free(self, clients: list[C]) -> None:
+    def _close_until_free(self, clients: list[ReplyCount]) -> None:
         was_used_up = self.is_used_up
         self._closing = True
         try:
@@ -300,7 +263,7 @@ class ReplyCount:
         self,
         session: Session,
         writer: ReplyWriter,
-        bound: ReplyBound[ReplyCount],
+        bound: ReplyBound,
         loop: asyncio.AbstractEventLoop,
         on_room: Callable[[], None],
     ) -> None:

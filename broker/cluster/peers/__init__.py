@@ -8,7 +8,7 @@ Begin with `transport` (also what a node gives and gets), then `connection`, `ha
 from delaylog.broker.cluster.peers.handshake import Levels, PeerCounts, PeerTraffic, Refused
 from delaylog.broker.cluster.peers.records import PeerLimits
 from delaylog.broker.cluster.peers.tls import PeerTls
-from delaylog.broker.cluster.peers.transport import PeerConfig, PeerHost, PeerTransport, Transport
+from delaylog.broker.cluster.peers.transport import PeerConfig, PeerHost, PeerTransport
 
 __all__ = [
     "Levels",
@@ -20,5 +20,4 @@ __all__ = [
     "PeerTraffic",
     "PeerTransport",
     "Refused",
-    "Transport",
 ]

@@ -13,7 +13,7 @@ import ssl
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import IntEnum
-from typing import Final, Protocol, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from delaylog.broker.cluster.peers.handshake import (
     CHALLENGE_SIZE,
@@ -48,6 +48,9 @@ from delaylog.replication.errors import PeerError, WireError
 from delaylog.replication.messages import FolderIdentity, Hello, Message
 from delaylog.replication.wire import HEADER_SIZE, LAYOUTS, Decoder, encode
 
+if TYPE_CHECKING:
+    from delaylog.broker.cluster.peers.transport import PeerTransport
+
 HELLO_BYTES: Final = sum(map(len, encode(Hello(bytes(16), 0, False, 0, 0))))
 FOLDER_BYTES_MAX: Final = HEADER_SIZE + next(
     layout.size_max for layout in LAYOUTS if layout.type is FolderIdentity
@@ -73,37 +76,12 @@ _PROVEN: Final = (Stage.HELLO, Stage.FOLDER, Stage.OPEN)
 """Stages in which both sides have proven the secret, and records are exchanged."""
 
 
-class Host(Protocol):
-    """The owner of connections."""
-
-    def nonce(self) -> bytes:
-        """Random bytes of NONCE_SIZE, for one handshake."""
-
-    def made(self, connection: Connection) -> None:
-        """The socket is connected; it stays in use until `lost` is done."""
-
-    def judge(self, connection: Connection, hello: Hello, folder: FolderIdentity) -> None:
-        """The peer has sent the identity of its folder. Raises HandshakeError."""
-
-    def opened(self, connection: Connection) -> None:
-        """The peer is authenticated, and has sent HELLO and the identity of its folder."""
-
-    def received(self, connection: Connection, message: Message) -> None:
-        """A message came. May raise PeerError."""
-
-    def turn_ended(self) -> None:
-        """All received messages were passed on: send the answers."""
-
-    def closed(self, connection: Connection, reason: Refused | None, detail: str) -> None:
-        """The connection is closed; None = by the peer, between two records."""
-
-
 class Connection(asyncio.BufferedProtocol):
     """The protocol of one TCP or TLS connection."""
 
     def __init__(
         self,
-        host: Host,
+        host: PeerTransport,
         identity: Identity,
         hello: Callable[[], Hello],
         *,

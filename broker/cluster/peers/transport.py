@@ -5,7 +5,7 @@ authenticated connection of the same peer replaces the older one. Messages of a 
 their order; messages that are lost with a connection are not sent again here: replication does
 that. The steps of a connection are in handshake.py, its records in records.py.
 
-`PeerConfig`, `PeerHost` and `Transport` are the interface between a node and its connections.
+`PeerConfig`, `PeerHost` and `PeerTransport` are the interface between a node and its connections.
 `Strangers` limits the number and the time of accepted connections that are not authenticated yet.
 """
 
@@ -61,49 +61,6 @@ class PeerFolders(Protocol):
         self, peer: int, hello: Hello, theirs: FolderIdentity, connected: FolderIdentity | None
     ) -> None:
         """Accept the peer's folder, or raise HandshakeError."""
-
-
-class Transport(Protocol):
-    """The connections of a node, as a member uses them."""
-
-    counts: PeerCounts
-    """Counters since the start."""
-
-    async def start(self) -> int:
-        """Listen and connect; returns the port. Raises OSError if it cannot listen."""
-
-    async def stop(self) -> None:
-        """End all connections."""
-
-    def connected(self) -> frozenset[int]:
-        """Peers with an open connection."""
-
-    def hello_of(self, peer: int) -> Hello | None:
-        """The HELLO of a connected peer; None if it is away."""
-
-    def known_level(self, peer: int) -> int | None:
-        """The feature level that a connected peer knows; None if it is away."""
-
-    def folder_of(self, peer: int) -> FolderIdentity | None:
-        """The folder identity of a connected peer; None if it is away."""
-
-    def set_addresses(self, addresses: Mapping[int, tuple[str, int]]) -> None:
-        """Connect to these nodes only, from now on; this node is included."""
-
-    def set_removed(self, removed: Collection[int], farewell: Message) -> None:
-        """When one of these nodes connects, send it the farewell and close the connection."""
-
-    def dial_all(self, *, wanted: bool) -> None:
-        """Set whether to dial nodes with smaller indexes too: they do not dial a removed node."""
-
-    def send(self, peer: int, message: Message) -> None:
-        """Send a message in this turn of the loop; drop it if the peer is away."""
-
-    def flush(self) -> None:
-        """Send now what would be sent at the end of the turn."""
-
-    def drop(self, peer: int, reason: str) -> None:
-        """Close the connection to a peer; it is opened again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,6 +197,7 @@ class PeerTransport:
         self._limits = limits or PeerLimits()
         self._random = machine.random()
         self.nonce = partial(machine.random_bytes, NONCE_SIZE)
+        """Returns random bytes for one handshake."""
         self._tls = config.tls
         self._describe = host.describe
         self.counts = PeerCounts()
@@ -439,7 +397,7 @@ class PeerTransport:
         self._on_connect(peer)
 
     def received(self, connection: Connection, message: Message) -> None:
-        """A message of an open connection."""
+        """A message of an open connection. May raise PeerError."""
         self._on_message(connection.peer, message)
 
     def turn_ended(self) -> None:

@@ -90,9 +90,7 @@ class Rig:
         self.loop = ToyLoop()
         self.closed: list[str] = []
         self.rooms = 0
-        self.bound: ReplyBound[ToyClient] = ReplyBound(
-            SHARE * BOUND, self.loop, close=self._close, on_room=self._has_room
-        )
+        self.bound = ReplyBound(SHARE * BOUND, self.loop, close=self._close, on_room=self._has_room)
 
     def client(self, name: str) -> ToyClient:
         return ToyClient(self, name)
@@ -123,7 +121,7 @@ def test_deferred_clients_run_when_there_is_room() -> None:
 
 def test_without_a_bound_nothing_is_counted() -> None:
     loop = ToyLoop()
-    bound: ReplyBound[ToyClient] = ReplyBound(0, loop, close=lambda _: None, on_room=lambda: None)
+    bound = ReplyBound(0, loop, close=lambda _: None, on_room=lambda: None)
     rig = Rig()
     bound.count(rig.client("any"), 1 << 40)
     assert not bound.is_used_up
