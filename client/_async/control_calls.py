@@ -123,7 +123,7 @@ class AsyncControlCalls:
         """
         check_keywords("reschedule", due, ChangeKeywords)
         limit_s, times = split_limit(due)
-        members: dict[str, int] = due_members(**times)
+        members: dict[str, Any] = due_members(**times)
         if not members and priority is None:
             raise ValueError("give a time, or a priority")
         members["untried"] = untried

@@ -18,9 +18,10 @@ from typing import Any, Final, Generic, TypeVar
 from urllib.parse import quote, urlencode
 
 from delaylog.client.errors import AnswerLost
+from delaylog.client.keywords import TimeLimit
 from delaylog.client.wire.bulk import BULK_TYPE
 from delaylog.client.wire.checks import a_number, check_namespace
-from delaylog.client.wire.times import split_limit
+from delaylog.client.wire.times import limit_of, split_limit
 from delaylog.contract.calls.call import ApiCall
 from delaylog.contract.calls.table import ALL, BY_NAME
 from delaylog.contract.calls.topics import TOPIC, TOPICS
@@ -212,13 +213,21 @@ def _texts(name: str, place: Sequence[Places | str]) -> list[str]:
 
 
 def request(
-    name: str, /, *place: Places | str, limit_s: float | None = None, **given: Any
+    name: str,
+    /,
+    *place: Places | str,
+    limit_s: float | None = None,
+    limits: TimeLimit | None = None,
+    **given: Any,
 ) -> Call[dict[str, Any]]:
     """Build a JSON call. Members that are None and flags with their default are left out.
 
-    `timeout` among the members is the time limit of the call, as `limit_s` is.
+    `limits` has the time limit of the call, as `limit_s` and `timeout` among the members have.
+    TypeError for another keyword in `limits`.
     """
     call, flags = BY_NAME[name], _FLAGS[name]
+    if limits:
+        limit_s = limit_of(name, limits)
     if limit_s is None:
         if "timeout_s" in given:
             raise a_number("a call", "timeout_s")

@@ -10,7 +10,7 @@ from delaylog.client.calls.call import BULK_FORM, Call, Places, path_of, request
 from delaylog.client.keywords import TimeLimit
 from delaylog.client.wire.bulk import ChangeAnswer, ChangeColumns, decode_changed, encode_change
 from delaylog.client.wire.checks import check_keywords, check_word
-from delaylog.client.wire.times import delay_of, limit_of, spans_in_ms, split_limit
+from delaylog.client.wire.times import delay_of, spans_in_ms, split_limit
 
 Action: TypeAlias = Literal["cancel", "reschedule", "replay"]
 ACTIONS: Final = get_args(Action)
@@ -32,15 +32,7 @@ def get(
     **limits: Unpack[TimeLimit],
 ) -> Call[dict[str, Any]]:
     """Return a message as one group sees it; `life` adds its history. Raises NotFound."""
-    return request(
-        "getMessage",
-        places,
-        topic,
-        message_id,
-        life=life,
-        group=group,
-        limit_s=limit_of("get", limits),
-    )
+    return request("getMessage", places, topic, message_id, life=life, group=group, limits=limits)
 
 
 def page(places: Places, /, topic: str, kind: str, **query: Any) -> Call[dict[str, Any]]:
@@ -75,10 +67,7 @@ def cancel(
     **limits: Unpack[TimeLimit],
 ) -> Call[dict[str, Any]]:
     """Cancel an undelivered message. Raises TooLate (with `state`) or NotFound."""
-    limit_s = limit_of("cancel", limits)
-    return request(
-        "cancel", places, topic, message_id, force=force, untried=untried, limit_s=limit_s
-    )
+    return request("cancel", places, topic, message_id, force=force, untried=untried, limits=limits)
 
 
 def reschedule(
@@ -152,14 +141,14 @@ def count_messages(
 
 def job(name: str, **limits: Unpack[TimeLimit]) -> Call[dict[str, Any]]:
     """Return the progress of a job."""
-    return request("getJob", name, limit_s=limit_of("job", limits))
+    return request("getJob", name, limits=limits)
 
 
 def jobs(**limits: Unpack[TimeLimit]) -> Call[dict[str, Any]]:
     """Return all jobs, newest first."""
-    return request("listJobs", limit_s=limit_of("jobs", limits))
+    return request("listJobs", limits=limits)
 
 
 def stop_job(name: str, **limits: Unpack[TimeLimit]) -> Call[dict[str, Any]]:
     """Stop a job."""
-    return request("stopJob", name, limit_s=limit_of("stop_job", limits))
+    return request("stopJob", name, limits=limits)

@@ -11,7 +11,7 @@ from delaylog.client.calls.call import Call, Places, json_call, path_of, request
 from delaylog.client.keywords import TimeLimit
 from delaylog.client.wire.checks import check_keywords
 from delaylog.client.wire.json_form import with_body
-from delaylog.client.wire.times import in_ms, limit_of, split_limit, unix_ms
+from delaylog.client.wire.times import in_ms, split_limit, unix_ms
 from delaylog.contract.times import ANCHOR_MS_MIN, UNIX_MS_MIN
 
 Gap: TypeAlias = Literal["next", "shift", "skip"]
@@ -98,21 +98,14 @@ def schedules(
     **limits: Unpack[TimeLimit],
 ) -> Call[dict[str, Any]]:
     """Return a page of the schedules of a topic, in no particular order, after `cursor`."""
-    return request(
-        "listSchedules",
-        places,
-        topic,
-        limit=limit,
-        cursor=cursor,
-        limit_s=limit_of("schedules", limits),
-    )
+    return request("listSchedules", places, topic, limit=limit, cursor=cursor, limits=limits)
 
 
 def schedule(
     places: Places, /, topic: str, schedule: str, **limits: Unpack[TimeLimit]
 ) -> Call[dict[str, Any]]:
     """Return a schedule: its members, what they mean, and when it fires next. Raises NotFound."""
-    return request("getSchedule", places, topic, schedule, limit_s=limit_of("schedule", limits))
+    return request("getSchedule", places, topic, schedule, limits=limits)
 
 
 def put_schedule(
@@ -152,8 +145,7 @@ def drop_schedule(
     places: Places, /, topic: str, schedule: str, **limits: Unpack[TimeLimit]
 ) -> Call[dict[str, Any]]:
     """Delete a schedule; messages that it has sent stay. Raises NotFound."""
-    limit_s = limit_of("drop_schedule", limits)
-    return request("deleteSchedule", places, topic, schedule, limit_s=limit_s)
+    return request("deleteSchedule", places, topic, schedule, limits=limits)
 
 
 def pause_schedule(
@@ -165,24 +157,21 @@ def pause_schedule(
     **limits: Unpack[TimeLimit],
 ) -> Call[dict[str, Any]]:
     """Fire nothing until the schedule is resumed; `note` says why. Raises NotFound."""
-    limit_s = limit_of("pause_schedule", limits)
-    return request("pauseSchedule", places, topic, schedule, note=note, limit_s=limit_s)
+    return request("pauseSchedule", places, topic, schedule, note=note, limits=limits)
 
 
 def resume_schedule(
     places: Places, /, topic: str, schedule: str, **limits: Unpack[TimeLimit]
 ) -> Call[dict[str, Any]]:
     """Fire again, from the first instant from now on. Raises NotFound."""
-    limit_s = limit_of("resume_schedule", limits)
-    return request("resumeSchedule", places, topic, schedule, limit_s=limit_s)
+    return request("resumeSchedule", places, topic, schedule, limits=limits)
 
 
 def run_schedule(
     places: Places, /, topic: str, schedule: str, **limits: Unpack[TimeLimit]
 ) -> Call[dict[str, Any]]:
     """Fire once at once, also while paused; returns the `id` of the message. Raises NotFound."""
-    limit_s = limit_of("run_schedule", limits)
-    return request("runSchedule", places, topic, schedule, limit_s=limit_s)
+    return request("runSchedule", places, topic, schedule, limits=limits)
 
 
 def backfill_schedule(

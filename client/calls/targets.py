@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeAlias, Unpack
 from delaylog.client.calls.call import Call, Places, request
 from delaylog.client.keywords import TimeLimit
 from delaylog.client.wire.checks import check_keywords
-from delaylog.client.wire.times import duration_ms, limit_of, split_limit
+from delaylog.client.wire.times import duration_ms, split_limit
 
 PushMode: TypeAlias = Literal["binary", "structured"]
 
@@ -29,12 +29,12 @@ def target(
     places: Places, /, topic: str, group: str, **limits: Unpack[TimeLimit]
 ) -> Call[dict[str, Any]]:
     """Return the push target of a group, without its secrets. Raises NotFound."""
-    return request("getTarget", places, topic, group, limit_s=limit_of("target", limits))
+    return request("getTarget", places, topic, group, limits=limits)
 
 
 def targets(places: Places, /, topic: str, **limits: Unpack[TimeLimit]) -> Call[dict[str, Any]]:
     """Return the push targets of a topic's groups, without their secrets."""
-    return request("listTargets", places, topic, limit_s=limit_of("targets", limits))
+    return request("listTargets", places, topic, limits=limits)
 
 
 def put_target(
@@ -92,7 +92,7 @@ def drop_target(
     places: Places, /, topic: str, group: str, **limits: Unpack[TimeLimit]
 ) -> Call[dict[str, Any]]:
     """Push nothing more; messages stay in the group. Raises NotFound."""
-    return request("deleteTarget", places, topic, group, limit_s=limit_of("drop_target", limits))
+    return request("deleteTarget", places, topic, group, limits=limits)
 
 
 def _members(call: str, said: TargetKeywords) -> tuple[float | None, dict[str, Any]]:

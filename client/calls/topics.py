@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeAlias, Unpack
 from delaylog.client.calls.call import Call, Places, json_call, path_of, request
 from delaylog.client.keywords import SettingsSpans, TimeLimit, UpdateKeywords
 from delaylog.client.wire.checks import check_keywords
-from delaylog.client.wire.times import in_ms, limit_of, split_limit
+from delaylog.client.wire.times import in_ms, split_limit
 
 TopicSort: TypeAlias = Literal["name", "waiting", "ready", "leased", "dead"]
 MembersAction: TypeAlias = Literal["add", "promote", "remove", "replace", "move"]
@@ -37,21 +37,20 @@ def topics(
         prefix=prefix,
         contains=contains,
         sort=sort,
-        limit_s=limit_of("topics", limits),
+        limits=limits,
     )
 
 
 def get_topic(places: Places, /, topic: str, **limits: Unpack[TimeLimit]) -> Call[dict[str, Any]]:
     """Return a topic, its settings and its counts. Raises NotFound."""
-    return request("getTopic", places, topic, limit_s=limit_of("get_topic", limits))
+    return request("getTopic", places, topic, limits=limits)
 
 
 def put_topic(
     places: Places, /, topic: str, settings: Mapping[str, Any], **limits: Unpack[TimeLimit]
 ) -> Call[dict[str, Any]]:
     """Create a topic, or change its settings."""
-    limit_s = limit_of("put_topic", limits)
-    return request("putTopic", places, topic, limit_s=limit_s, **settings)
+    return request("putTopic", places, topic, limits=limits, **settings)
 
 
 def update_topic(
@@ -74,9 +73,7 @@ def drop_topic(
     places: Places, /, topic: str, *, force: bool = False, **limits: Unpack[TimeLimit]
 ) -> Call[dict[str, Any]]:
     """Delete an empty topic (else Conflict); with `force` any topic. Raises NotFound."""
-    return request(
-        "deleteTopic", places, topic, force=force, limit_s=limit_of("drop_topic", limits)
-    )
+    return request("deleteTopic", places, topic, force=force, limits=limits)
 
 
 def stats(
@@ -90,12 +87,7 @@ def stats(
 ) -> Call[dict[str, Any]]:
     """Return counts by state as one group sees them, rates, and the oldest due time."""
     return request(
-        "getStats",
-        places,
-        topic,
-        group=group,
-        delay_buckets=delay_buckets,
-        limit_s=limit_of("stats", limits),
+        "getStats", places, topic, group=group, delay_buckets=delay_buckets, limits=limits
     )
 
 
@@ -131,13 +123,7 @@ def forecast(
 ) -> Call[dict[str, Any]]:
     """Return the number of messages due per minute and per hour. Raises NotFound."""
     return request(
-        "getForecast",
-        places,
-        topic,
-        minutes=minutes,
-        hours=hours,
-        group=group,
-        limit_s=limit_of("forecast", limits),
+        "getForecast", places, topic, minutes=minutes, hours=hours, group=group, limits=limits
     )
 
 
@@ -145,24 +131,22 @@ def overview(
     *, minutes: int | None = None, hours: int | None = None, **limits: Unpack[TimeLimit]
 ) -> Call[dict[str, Any]]:
     """Return sums over all topics, and the load to come."""
-    limit_s = limit_of("overview", limits)
-    return request("getOverview", minutes=minutes, hours=hours, limit_s=limit_s)
+    return request("getOverview", minutes=minutes, hours=hours, limits=limits)
 
 
 def all_schedules(*, limit: int | None = None, **limits: Unpack[TimeLimit]) -> Call[dict[str, Any]]:
     """Return the schedules of all topics that fire next."""
-    limit_s = limit_of("all_schedules", limits)
-    return request("listAllSchedules", limit=limit, limit_s=limit_s)
+    return request("listAllSchedules", limit=limit, limits=limits)
 
 
 def all_targets(*, limit: int | None = None, **limits: Unpack[TimeLimit]) -> Call[dict[str, Any]]:
     """Return the push targets of all topics, those that fail first."""
-    return request("listAllTargets", limit=limit, limit_s=limit_of("all_targets", limits))
+    return request("listAllTargets", limit=limit, limits=limits)
 
 
 def groups(places: Places, /, topic: str, **limits: Unpack[TimeLimit]) -> Call[dict[str, Any]]:
     """Return the topic's groups, each with its counts."""
-    return request("listGroups", places, topic, limit_s=limit_of("groups", limits))
+    return request("listGroups", places, topic, limits=limits)
 
 
 def put_group(
@@ -175,16 +159,14 @@ def put_group(
     **limits: Unpack[TimeLimit],
 ) -> Call[dict[str, Any]]:
     """Create a group, which sees messages sent from now on, or change its `ephemeral`."""
-    return request(
-        "putGroup", places, topic, group, ephemeral=ephemeral, limit_s=limit_of("put_group", limits)
-    )
+    return request("putGroup", places, topic, group, ephemeral=ephemeral, limits=limits)
 
 
 def drop_group(
     places: Places, /, topic: str, group: str, **limits: Unpack[TimeLimit]
 ) -> Call[dict[str, Any]]:
     """Delete a group. Messages that only this group still had to handle end."""
-    return request("deleteGroup", places, topic, group, limit_s=limit_of("drop_group", limits))
+    return request("deleteGroup", places, topic, group, limits=limits)
 
 
 def purge(
@@ -202,50 +184,41 @@ def purge(
     Returns their number. `erase`, with `force` and without a group: the bytes of the messages are
     removed from the data folders; the topic's `erasing` is set until that is complete.
     """
-    return request(
-        "purge",
-        places,
-        topic,
-        group=group,
-        force=force,
-        erase=erase,
-        limit_s=limit_of("purge", limits),
-    )
+    return request("purge", places, topic, group=group, force=force, erase=erase, limits=limits)
 
 
 def pause(places: Places, /, topic: str, **limits: Unpack[TimeLimit]) -> Call[dict[str, Any]]:
     """Stop deliveries from the topic; sends and acks still work."""
-    return request("pause", places, topic, limit_s=limit_of("pause", limits))
+    return request("pause", places, topic, limits=limits)
 
 
 def resume(places: Places, /, topic: str, **limits: Unpack[TimeLimit]) -> Call[dict[str, Any]]:
     """Resume deliveries."""
-    return request("resume", places, topic, limit_s=limit_of("resume", limits))
+    return request("resume", places, topic, limits=limits)
 
 
 def clock(*, accept: bool = False, **limits: Unpack[TimeLimit]) -> Call[dict[str, Any]]:
     """Return the broker's clock. `accept`: follow wall time that was set back on purpose."""
-    limit_s = limit_of("clock", limits)
     if accept:
-        return request("acceptClock", accept=True, limit_s=limit_s)
-    return request("getClock", limit_s=limit_s)
+        return request("acceptClock", accept=True, limits=limits)
+    return request("getClock", limits=limits)
 
 
 def held(**limits: Unpack[TimeLimit]) -> Call[dict[str, Any]]:
     """Whether the broker is held, and what a release would set going: the numbers `due`, `pushes`
     and `firings`. A held broker delivers, pushes and fires nothing.
     """
-    return request("getHold", limit_s=limit_of("held", limits))
+    return request("getHold", limits=limits)
 
 
 def hold(note: str | None = None, **limits: Unpack[TimeLimit]) -> Call[dict[str, Any]]:
     """Hold the broker: it delivers, pushes and fires nothing until `release_hold`."""
-    return request("putHold", note=note, limit_s=limit_of("hold", limits))
+    return request("putHold", note=note, limits=limits)
 
 
 def release_hold(**limits: Unpack[TimeLimit]) -> Call[dict[str, Any]]:
     """Have a held broker deliver, push and fire again."""
-    return request("releaseHold", limit_s=limit_of("release_hold", limits))
+    return request("releaseHold", limits=limits)
 
 
 def reload(**limits: Unpack[TimeLimit]) -> Call[dict[str, Any]]:
@@ -253,12 +226,12 @@ def reload(**limits: Unpack[TimeLimit]) -> Call[dict[str, Any]]:
 
     Raises Conflict if they cannot be used; what was read before then stays in use.
     """
-    return request("reload", limit_s=limit_of("reload", limits))
+    return request("reload", limits=limits)
 
 
 def cluster(**limits: Unpack[TimeLimit]) -> Call[dict[str, Any]]:
     """Return the cluster as the contacted node sees it."""
-    return request("getCluster", limit_s=limit_of("cluster", limits))
+    return request("getCluster", limits=limits)
 
 
 def change_members(
@@ -268,10 +241,9 @@ def change_members(
     **limits: Unpack[TimeLimit],
 ) -> Call[dict[str, Any]]:
     """Add, promote, remove, replace or move nodes of a cluster."""
-    limit_s = limit_of("change_members", limits)
-    return request("changeMembers", action=action, nodes=[*nodes], limit_s=limit_s, **contact)
+    return request("changeMembers", action=action, nodes=[*nodes], limits=limits, **contact)
 
 
 def hand_over(to: int | str | None = None, **limits: Unpack[TimeLimit]) -> Call[dict[str, Any]]:
     """Hand leadership over to another node."""
-    return request("handOver", to=to, limit_s=limit_of("hand_over", limits))
+    return request("handOver", to=to, limits=limits)

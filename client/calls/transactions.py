@@ -16,7 +16,7 @@ from delaylog.client.errors import ClientError
 from delaylog.client.keywords import TimeLimit
 from delaylog.client.wire.bulk import BULK_TYPE, SendColumns, Texts, encode_send
 from delaylog.client.wire.checks import check_keywords
-from delaylog.client.wire.times import duration_ms, limit_of, split_limit
+from delaylog.client.wire.times import duration_ms, split_limit
 
 _STAGE_FORM = Form(BULK_TYPE, JSON_TYPE)
 
@@ -29,10 +29,7 @@ def begin(
     The call is repeatable if the transaction is named.
     """
     check_keywords("begin", limits, TimeLimit, "ttl")
-    limit_s = limit_of("begin", limits)
-    call = request(
-        "begin", transaction=transaction, ttl_ms=duration_ms("ttl", ttl), limit_s=limit_s
-    )
+    call = request("begin", transaction=transaction, ttl_ms=duration_ms("ttl", ttl), limits=limits)
     return call if transaction is None else call.again()
 
 
@@ -80,27 +77,22 @@ def commit(
 
     Repeating it returns `already`.
     """
-    return request(
-        "commit",
-        transaction,
-        winners=[dict(each) for each in winners],
-        limit_s=limit_of("commit", limits),
-    )
+    return request("commit", transaction, winners=[dict(each) for each in winners], limits=limits)
 
 
 def abort(transaction: str, **limits: Unpack[TimeLimit]) -> Call[dict[str, Any]]:
     """Discard everything that was staged. Repeating it returns `already`."""
-    return request("abort", transaction, limit_s=limit_of("abort", limits))
+    return request("abort", transaction, limits=limits)
 
 
 def get(transaction: str, **limits: Unpack[TimeLimit]) -> Call[dict[str, Any]]:
     """Return the status of a transaction."""
-    return request("getTransaction", transaction, limit_s=limit_of("get", limits))
+    return request("getTransaction", transaction, limits=limits)
 
 
 def listed(limit: int | None = None, **limits: Unpack[TimeLimit]) -> Call[dict[str, Any]]:
     """Return open transactions, those being published, and recently ended ones."""
-    return request("listTransactions", limit=limit, limit_s=limit_of("listed", limits))
+    return request("listTransactions", limit=limit, limits=limits)
 
 
 # ---------------------------------------------------------------- a transaction with one writer
