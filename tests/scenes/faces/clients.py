@@ -53,6 +53,10 @@ def spelled(members: dict[str, Any]) -> dict[str, Any]:
     return said
 
 
+SOON = {"timeout": timedelta(seconds=3)}
+"""Of sends to a topic with a quota: one that the quota refuses is repeated until its time limit."""
+
+
 class ClientFace(Face):
     """A client for threads. Its clock is the broker's."""
 
@@ -62,6 +66,7 @@ class ClientFace(Face):
         self.name = name
         self.client = client
         self.topic = topic
+        self._limit: dict[str, timedelta] = {}
 
     def do(self, name: str, *given: Any, **options: Any) -> Any:
         """Make a call about the topic."""
@@ -74,7 +79,7 @@ class ClientFace(Face):
             return list(getattr(self.client, name)(self.topic, **options))
 
     def send(self, body: bytes | str, **fields: Any) -> Sent:
-        sent = self.do("send", body, **fields)
+        sent = self.do("send", body, **fields, **self._limit)
         return Sent(sent.id, sent.result)
 
     def send_many(self, messages: Sequence[dict[str, Any]]) -> list[Sent]:
@@ -165,6 +170,7 @@ class ClientFace(Face):
 
     def configure(self, **settings: Any) -> None:
         self.do("put_topic", settings)
+        self._limit = SOON if "quota" in settings else {}
 
     def exists(self) -> bool:
         try:
