@@ -21,11 +21,15 @@ from delaylog.broker.rules.push_signatures import make_secret, make_signers, sig
 from delaylog.contract.calls.targets import BINARY
 from tests.broker.push.receivers import Receiver, Script, answer, drip, hang, raw
 from tests.certificates import SERVER, Authority
+from tests.waiting import until
 
 pytestmark = pytest.mark.processes
 REQUEST = PushRequest([("content-type", "text/plain")], b"hello")
 LOOPBACK = parse_networks(["127.0.0.0/8", "::1"])
 TIMEOUT_MS = 700
+"""Of attempts that nobody answers."""
+PATIENT_MS = 20_000
+"""Of all others: a busy machine may need a second for an answer."""
 
 
 @asynccontextmanager
@@ -38,7 +42,7 @@ async def client(port: int, **more: Any) -> AsyncGenerator[Attempts]:
         await made.close()
 
 
-async def push_to(script: Script, timeout_ms: int = TIMEOUT_MS) -> Outcome:
+async def push_to(script: Script, timeout_ms: int = PATIENT_MS) -> Outcome:
     async with Receiver(script) as receiver, client(receiver.port) as attempts:
         return await attempts.post(f"http://127.0.0.1:{receiver.port}/hook", REQUEST, timeout_ms)
 
@@ -79,8 +83,8 @@ BOMB = gzip.compress(b"\0" * 10_000_000)
         (answer(503), Verdict.THROTTLED, "answer 503"),
         (answer(200, "set-cookie: a=b", "content-encoding: gzip", body=BOMB), Verdict.ACKED, ""),
         (answer(200, "content-encoding: gzip", body=b"no gzip"), Verdict.ACKED, ""),
-        (hang, Verdict.FAILED, "no answer within 700 ms"),
-        (drip(b"HTTP/1.1 200 OK\r\nx", 0.05), Verdict.FAILED, "no answer within 700 ms"),
+        (hang, Verdict.FAILED, f"no answer within {TIMEOUT_MS} ms"),
+        (drip(b"HTTP/1.1 200 OK\r\nx", 0.05), Verdict.FAILED, f"no answer within {TIMEOUT_MS} ms"),
         (raw(b""), Verdict.FAILED, "no answer: Server disconnected"),
         (raw(b"HTTP/1.1 200 OK\r\ncontent-le"), Verdict.FAILED, "no answer"),
         (raw(b"HTTP/1.1 200 OK\r\ncontent-length: 99\r\n\r\nshort"), Verdict.ACKED, ""),
@@ -108,7 +112,8 @@ BOMB = gzip.compress(b"\0" * 10_000_000)
     ],
 )
 async def test_receivers(script: Script, verdict: Verdict | None, reason: str) -> None:
-    made = await push_to(script)
+    times_out = f"{TIMEOUT_MS} ms" in reason
+    made = await push_to(script, TIMEOUT_MS if times_out else PATIENT_MS)
     # None: aiohttp may read it in either way; it is no error of ours, and takes no time.
     assert made.verdict is verdict or (verdict is None and made.verdict in (1, 2))
     assert reason in made.reason
@@ -124,7 +129,8 @@ async def test_a_body_that_never_ends_holds_an_attempt_for_a_second_at_most(scri
         began = time.monotonic()
         made = await attempts.post(f"http://127.0.0.1:{receiver.port}/", REQUEST, 30_000)
         assert made == ACKED
-        assert time.monotonic() - began < DRAIN_SECONDS + 2
+        # A busy machine comes on top. Without an end it would be the attempt's timeout.
+        assert time.monotonic() - began < DRAIN_SECONDS + 9
 
 
 async def test_attempts_do_not_time_out_at_whole_seconds_together() -> None:
@@ -138,9 +144,13 @@ async def test_attempts_do_not_time_out_at_whole_seconds_together() -> None:
             await attempts.post(f"http://127.0.0.1:{receiver.port}/", REQUEST, 5_000)
             return loop.time() - began_s
 
-        took_s = await asyncio.gather(one(0), one(0.5))
-    # Rounded, one of them would take half a second more than the other.
-    assert abs(took_s[0] - took_s[1]) < 0.3
+        # A busy machine may be late for one of them, but not again and again.
+        for _ in range(3):
+            took_s = await asyncio.gather(one(0), one(0.5))
+            # Rounded, one of them would take half a second more than the other.
+            if abs(took_s[0] - took_s[1]) < 0.3:
+                return
+    raise AssertionError(took_s)
 
 
 async def test_headers_that_never_end_end_the_attempt() -> None:
@@ -199,9 +209,8 @@ async def test_connections_beyond_the_limit_are_not_kept() -> None:
         for accepted in (10, 10 + 10 - 3):
             posts = [attempts.post(url, REQUEST, 10_000) for _ in range(10)]
             assert await asyncio.gather(*posts) == [ACKED] * 10
-            await asyncio.sleep(0.05)
+            await until(lambda: len(receiver._tasks) == 3)
             assert receiver.accepted == accepted
-            assert len(receiver._tasks) == 3
 
 
 async def test_a_connection_is_used_again_and_no_cookie_comes_back() -> None:
@@ -296,7 +305,7 @@ async def test_certificates(trusted: bool, how: Any, reason: str, tmp_path: Path
 
 async def test_tls_to_a_receiver_without_tls() -> None:
     async with Receiver(answer(200)) as receiver, client(receiver.port) as attempts:
-        made = await attempts.post(f"https://127.0.0.1:{receiver.port}/", REQUEST, TIMEOUT_MS)
+        made = await attempts.post(f"https://127.0.0.1:{receiver.port}/", REQUEST, PATIENT_MS)
     assert made.verdict is Verdict.FAILED
 
 
@@ -304,7 +313,7 @@ async def test_nobody_listens() -> None:
     async with Receiver(answer(200)) as receiver:
         port = receiver.port
     async with client(port) as attempts:
-        made = await attempts.post(f"http://127.0.0.1:{port}/", REQUEST, TIMEOUT_MS)
+        made = await attempts.post(f"http://127.0.0.1:{port}/", REQUEST, PATIENT_MS)
     assert made.reason == "no answer: Connection refused (ECONNREFUSED)"
 
 

@@ -107,16 +107,22 @@ async def test_pumps_without_a_slot_are_woken_by_ends_alone(
 async def test_a_target_that_is_replaced_while_it_waits_for_a_slot_loses_none(
     tmp_path: Path,
 ) -> None:
+    go_on = asyncio.Event()
+
+    async def held(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await go_on.wait()
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
+
     async with (
-        Receiver(hang) as hanging,
+        Receiver(held) as hanging,
         Receiver(answer(200)) as receiver,
         pushing(tmp_path, hanging, receiver, attempts_max=1) as push,
     ):
         bad = push.topic("bad")
-        push.target(hanging, "bad", timeout_ms=1_000)
+        push.target(hanging, "bad", timeout_ms=60_000)
         push.it.send(topic="bad")
         await hanging.arrived.wait()
-        # The attempt goes on until its timeout.
+        # The attempt goes on until its end.
         drop_target(push.it.engine.state, bad, bad.default, push.it.clock.now_ms())
         push.topic()
         push.it.send(3)
@@ -124,6 +130,7 @@ async def test_a_target_that_is_replaced_while_it_waits_for_a_slot_loses_none(
         await asyncio.sleep(0.3)
         assert not receiver.requests
         push.target(receiver, concurrency=2)
+        go_on.set()
         await push.counts(acked=3)
         await push.it.until(lambda: push.pusher.share.in_flight == 0)
 
@@ -131,17 +138,17 @@ async def test_a_target_that_is_replaced_while_it_waits_for_a_slot_loses_none(
 async def test_failed_attempts_of_one_target_take_one_turn(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A turn takes 0.5 s here: ten of them would take 5 s."""
+    """A turn takes a second here: ten of them would take 10 s."""
     async with Receiver(answer(200)) as receiver, pushing(tmp_path, receiver) as push:
         push.topic()
         push.target(receiver)
         push.it.send(20)
         await push.counts(acked=20)
-        monkeypatch.setattr(push.pusher.share.failing, "_seconds", 0.5)
+        monkeypatch.setattr(push.pusher.share.failing, "_seconds", 1.0)
         await push.pusher.share.failing.next()
         receiver.script = answer(500)
         began = asyncio.get_running_loop().time()
         push.it.send(10)
         await push.it.until(lambda: push.health().open_until_ms > 0)
         await push.counts(leased=0)
-        assert asyncio.get_running_loop().time() - began < 3
+        assert asyncio.get_running_loop().time() - began < 6

@@ -288,6 +288,7 @@ async def test_nothing_is_pushed_once_its_place_is_gone(tmp_path: Path, what: st
             topic = push.topic()
             put_group(state, topic, "g", now_ms)
         push.it.send()
+        await push.it.until(lambda: not push.pusher.pumps)
         await asyncio.sleep(0.5)
         assert len(receiver.requests) == 1
         assert not push.pusher.pumps

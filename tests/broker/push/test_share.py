@@ -18,6 +18,7 @@ from delaylog.broker.push.pump import (
     Share,
     Turns,
 )
+from tests.waiting import until
 
 
 async def test_turns_come_in_order_at_a_pace() -> None:
@@ -98,7 +99,7 @@ async def test_no_wait_for_a_turn_is_longer_than_the_limit(monkeypatch: pytest.M
     began = loop.time()
     await asyncio.gather(*(turns.next() for _ in range(1_000)))
     # What is overdue comes at once, as fast as the machine is.
-    assert 0.15 < loop.time() - began < 2
+    assert 0.15 < loop.time() - began < 5
     assert WAIT_SECONDS_MAX * 1_000 < LEASE_SLACK_MS
 
 
@@ -125,8 +126,8 @@ async def test_slots_go_to_the_longest_wait() -> None:
     share.free()
     # It has a slot and is cancelled before it learns that.
     tasks[3].cancel()
-    await asyncio.sleep(0.01)
-    assert (got, share.in_flight) == ([0, 2], 1)
+    await until(lambda: share.in_flight == 1)
+    assert got == [0, 2]
     share.free()
     await share.slot()
     assert share.in_flight == 1
@@ -166,12 +167,10 @@ async def test_idle_tasks_are_few_and_end_with_their_share() -> None:
     for _ in range(IDLE_MAX + 5):
         share.run(work())
     go_on.set()
-    await asyncio.sleep(0.01)
-    assert len(asyncio.all_tasks()) == others + IDLE_MAX
+    await until(lambda: len(asyncio.all_tasks()) == others + IDLE_MAX)
     share.close()
     share.run(work())
-    await asyncio.sleep(0.01)
-    assert len(asyncio.all_tasks()) == others
+    await until(lambda: len(asyncio.all_tasks()) == others)
 
 
 async def test_work_that_is_cancelled_before_it_begins_is_not_known_any_more() -> None:
@@ -182,9 +181,9 @@ async def test_work_that_is_cancelled_before_it_begins_is_not_known_any_more() -
         begun.append(True)
 
     share.run(work())
-    await asyncio.sleep(0.01)
+    await until(lambda: begun and not share.running)
     share.run(work())
     for task in share.running:
         task.cancel()
-    await asyncio.sleep(0.01)
-    assert (len(begun), len(share.running)) == (1, 0)
+    await until(lambda: not share.running)
+    assert len(begun) == 1
