@@ -300,15 +300,21 @@ def test_ctrl_c_in_a_commit_takes_nothing_along(
     assert {each.id for each in again.browse("t")} == {"before", "meanwhile", "after"}
 
 
-def test_a_receive_that_ctrl_c_met_has_taken_nothing(open_embedded: Any) -> None:
+def test_a_receive_that_ctrl_c_met_has_taken_nothing(nodes: Nodes, open_embedded: Any) -> None:
     broker = open_embedded()
     main = threading.main_thread().ident
     assert main is not None
-    timer = threading.Timer(0.2, signal.pthread_kill, (main, signal.SIGINT))
-    timer.start()
+
+    def interrupt() -> None:
+        # Not before it waits: elsewhere it would end the test run.
+        await_that(lambda: len(nodes[0].waiters) == 1)
+        signal.pthread_kill(main, signal.SIGINT)
+
+    interrupting = threading.Thread(target=interrupt)
+    interrupting.start()
     with pytest.raises(KeyboardInterrupt):
-        broker.receive("t", wait=timedelta(seconds=20))
-    timer.join()
+        broker.receive("t", wait=timedelta(seconds=60))
+    interrupting.join()
     broker.send("t", "x")
     assert [message.text for message in broker.receive("t", wait=timedelta(seconds=5))] == ["x"]
 
