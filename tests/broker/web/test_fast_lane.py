@@ -197,7 +197,7 @@ def test_a_body_that_comes_late_is_waited_for(served: Any, topic: str) -> None:
     with served.connect() as sock:
         for cut in (10, len(wire) - 5):
             sock.sendall(wire[:cut])
-            time.sleep(1.2)
+            time.sleep(3)
             sock.sendall(wire[cut:] + wire)
             assert [status for status, _ in answers(sock, 2)] == [200, 200]
     assert fast(served) == before + 2
@@ -294,13 +294,12 @@ def test_a_client_that_reads_no_answers_is_not_answered_without_end(
 def test_a_broker_that_ends_answers_what_waits(start_broker: Callable[..., Any]) -> None:
     broker = start_broker()
     with broker.connect() as sock:
-        sock.sendall(request("/v1/topics/t/receive", b'{"wait_ms":30000}'))
+        # Twice as long as the socket waits for the answer.
+        sock.sendall(request("/v1/topics/t/receive", b'{"wait_ms":60000}'))
         while fast(broker) == 0:
             time.sleep(0.01)
-        began = time.monotonic()
         broker.terminate()
         status, body = answers(sock, 1)[0]
         assert (status, json.loads(body)["messages"]) == (200, [])
         assert broker.wait() == 0
-        assert time.monotonic() - began < 10
     broker.assert_clean_logs()

@@ -253,7 +253,7 @@ def test_connections_in_their_handshake_count(start_broker: Start, files: Files)
     broker = serving(
         start_broker, files, "--resp", f"127.0.0.1:{port}", limits="connections_max = 20"
     )
-    idle = [socket.create_connection(("127.0.0.1", port), 10) for _ in range(4)]
+    idle = [socket.create_connection(("127.0.0.1", port), 30) for _ in range(4)]
     idle += [broker.connect() for _ in range(16)]
     for at in (port, broker.port):
         with socket.create_connection(("127.0.0.1", at), 10) as refused:
@@ -262,7 +262,8 @@ def test_connections_in_their_handshake_count(start_broker: Start, files: Files)
     for sock in idle:
         assert read_all(sock) == b""
         sock.close()
-    assert time.monotonic() - began < HANDSHAKE_SECONDS + 2
+    # A busy machine comes on top.
+    assert time.monotonic() - began < HANDSHAKE_SECONDS + 5
 
     def answers() -> bool:
         # A client may see the end of a connection before the broker has counted it.
