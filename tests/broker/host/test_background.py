@@ -9,6 +9,7 @@ import asyncio
 import threading
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
+from inspect import GEN_SUSPENDED, getgeneratorstate
 from typing import Any
 
 import pytest
@@ -114,8 +115,9 @@ async def test_a_halt_waits_for_the_job_that_runs(it: Run) -> None:
 
 async def test_jobs_in_line_do_not_run(it: Run) -> None:
     await it.begin(it.job)
-    it.background.spawn("second", lambda: it.work(lambda: it.seen.append("second")))
-    await asyncio.sleep(0.01)
+    second = it.work(lambda: it.seen.append("second"))
+    it.background.spawn("second", lambda: second)
+    await until(lambda: getgeneratorstate(second) == GEN_SUSPENDED)
     halt = asyncio.ensure_future(it.background.halt())
     await asyncio.sleep(0.01)
     it.go_on.set()
