@@ -30,8 +30,8 @@ def test_a_message_is_never_early(face: Face, delay_ms: int) -> None:
 
 
 def test_messages_come_in_the_order_of_their_due_times(face: Face) -> None:
-    """As far as `max` allows; the rest stays ready. Each send has to be committed before its message
-    is due, or that is released behind others: a sync may take a while on a busy disk.
+    """As far as `max` allows; the rest stays ready. A message has to be committed before it is due,
+    or it is released behind others: a sync may take a while on a busy disk.
     """
     for delay_ms in (1_200, 300, 900, 600):
         face.send(str(delay_ms), delay_ms=delay_ms)
