@@ -14,22 +14,20 @@ import msgpack
 import numpy as np
 from aiohttp import web
 
+from delaylog.client.child_broker import free_port
 from delaylog.client.wire.bulk import BULK_TYPE
+from tests.waiting import PATIENCE_S
 
 
 async def deaf_url() -> str:
-    """An address at which nobody listens."""
-    server = await asyncio.start_server(lambda r, w: None, "127.0.0.1", 0)
-    port = server.sockets[0].getsockname()[1]
-    server.close()
-    await server.wait_closed()
-    return f"http://127.0.0.1:{port}"
+    """An address at which nobody listens, now and later."""
+    return f"http://127.0.0.1:{free_port()}"
 
 
 async def drained(client: Any, topic: str, count: int, **options: Any) -> list[Any]:
     """So many messages, however many receives that takes."""
     found: list[Any] = []
-    until = time.monotonic() + 20
+    until = time.monotonic() + PATIENCE_S
     while len(found) < count and time.monotonic() < until:
         found += await client.receive(
             topic, max=count - len(found), wait=timedelta(seconds=1), **options
@@ -40,7 +38,7 @@ async def drained(client: Any, topic: str, count: int, **options: Any) -> list[A
 
 async def leased(client: Any, topic: str, least: int, *, most: int = 1_000) -> None:
     """Wait until so many are under lease: a poll that nobody waits for has brought its own."""
-    until = time.monotonic() + 20
+    until = time.monotonic() + PATIENCE_S
     while time.monotonic() < until:
         if least <= (await client.stats(topic)).counts.leased <= most:
             return

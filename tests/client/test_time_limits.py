@@ -33,6 +33,9 @@ from tests.client.scenes import answer_of_receive, serving
 
 SHORT_S = 1.0
 SHORT = timedelta(seconds=SHORT_S)
+CONNECTED = 4 * SHORT
+"""Where an answer does not come. A call that has no connection after three quarters of its limit
+ends as not reached: a machine that stands still for a moment must not look like that."""
 SLACK_S = 10.0
 """This machine may be busy: far less than what a call without a time limit would take."""
 AWAY = "http://127.0.0.1:9"
@@ -84,13 +87,13 @@ async def test_a_send_to_a_broker_that_hangs_says_that_it_may_be_there(
     make: Any, mute: str
 ) -> None:
     async with make(mute) as client:
-        with ends_in_time(AnswerLate, rf"time limit {SHORT_S:g} s\): the message may exist"):
-            await client.send("t", "x", timeout=SHORT)
+        with ends_in_time(AnswerLate, rf"time limit {4 * SHORT_S:g} s\): the message may exist"):
+            await client.send("t", "x", timeout=CONNECTED)
         with ends_in_time(AnswerLate, "may exist"):
-            await client.send_columns("t", ["x"], timeout=SHORT)
+            await client.send_columns("t", ["x"], timeout=CONNECTED)
     async with make(mute, linger=timedelta(milliseconds=1)) as client:
         with ends_in_time(AnswerLate, "may exist"):
-            await client.send("t", "x", timeout=SHORT)
+            await client.send("t", "x", timeout=CONNECTED)
 
 
 def test_a_thread_that_hangs_in_another_request_does_not_hold_a_send_up(mute: str) -> None:
@@ -159,12 +162,8 @@ async def test_sends_with_equal_limits_share_requests(two_brokers: tuple[str, st
 
 
 async def test_every_call_takes_a_time_limit(mute: str) -> None:
-    """All at the same time, so that the test takes as long as one.
-
-    A call that has no connection after three quarters of its limit ends as not reached. A machine
-    that stands still for a moment must not look like that, so the limit is longer than elsewhere.
-    """
-    limit = {"timeout": 4 * SHORT}
+    """All at the same time, so that the test takes as long as one."""
+    limit = {"timeout": CONNECTED}
 
     async def late(call: Any) -> None:
         with ends_in_time(AnswerLate):

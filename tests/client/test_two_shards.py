@@ -98,10 +98,11 @@ async def test_what_was_held_too_long_is_given_back(
         for shard in two_brokers:
             await client.send_columns(topic, [b"x"], shard=shard)
         (one,) = await client.receive(
-            topic, max=1, wait=timedelta(seconds=5), lease=timedelta(milliseconds=600)
+            topic, max=1, wait=timedelta(seconds=5), lease=timedelta(seconds=4)
         )
         await leased(client, topic, 2)
-        await asyncio.sleep(0.35)
+        # More than half of the lease.
+        await asyncio.sleep(2.3)
         (two,) = await drained(client, topic, 1)
         assert two.shard != one.shard or two.attempts == 2
 

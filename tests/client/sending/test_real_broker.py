@@ -274,10 +274,13 @@ async def test_keyless_messages_go_to_a_reachable_shard_and_others_wait_for_thei
             keyed = [client.send_soon("t", f"k{n}", key=f"k{n}") for n in range(20)]
             await until(lambda: any(sending.done() for sending in keyed))
             await asyncio.sleep(0.5)
-            away = [sending for sending in keyed if not sending.done()]
-            assert 0 < len(away) < 20
+            early = [sending for sending in keyed if sending.done()]
+            assert 0 < len(early) < 20
+            assert {(await sending).shard for sending in early} == {first.url}
             await second.start()
-            assert {(await sending).shard for sending in away} == {second.url}
+            # A busy machine may send some to the first one only now.
+            late = {(await sending).shard for sending in keyed if sending not in early}
+            assert {second.url} <= late <= {first.url, second.url}
         there = [*await bodies_there(first.url, "t"), *await bodies_there(second.url, "t")]
         assert len(there) == len(set(there)) == 40
 
