@@ -18,6 +18,7 @@ import pytest
 from delaylog.broker.cli.arguments import CONNECTION
 from delaylog.broker.cli.connection import RECONNECT
 from delaylog.broker.cli.main import main
+from delaylog.client.child_broker import free_port
 from delaylog.client.wire import credentials, endpoints
 from tests.client.certificates import Certificates, make_certificates
 from tests.http_server import Handler, served
@@ -299,8 +300,10 @@ def test_a_command_outlasts_a_restart_and_soon_gives_up_a_wrong_port(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     door = Door()
-    host, port = door.server_address[:2]
     door.server_close()
+    # The port that it had may be anybody's now.
+    door.server_address = ("127.0.0.1", free_port())
+    door.url = f"http://127.0.0.1:{door.server_address[1]}"
 
     def come() -> None:
         door.socket = door.socket.__class__(door.address_family, door.socket_type)
@@ -308,7 +311,6 @@ def test_a_command_outlasts_a_restart_and_soon_gives_up_a_wrong_port(
         door.server_activate()
         door.serve_forever()
 
-    door.server_address = (str(host), int(port))
     coming = threading.Timer(0.7, come)
     coming.start()
     assert main(["topics", "--url", door.url]) == 0
