@@ -33,7 +33,7 @@ LINKED: Final = (
 def run(*argv: str | Path, cwd: Path) -> str:
     paths = {"PYTHONPATH": str(cwd / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
     done = run_program(
-        sys.executable, "-P", *argv, cwd=cwd, env={**os.environ, **paths}, timeout=120
+        sys.executable, "-P", *argv, cwd=cwd, env={**os.environ, **paths}, timeout=300
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
