@@ -37,7 +37,7 @@ from tests.ops.prometheus import RULES_FILE, Prometheus
 from tests.starts.warm import run_warm
 from tests.waiting import await_that
 
-FIRES_S: Final = 40
+FIRES_S: Final = 120
 QUICK: Final = (
     # Windows that bridge two leaders, and others.
     (r"\[2m\]", "[5s]"),

@@ -18,7 +18,7 @@ from delaylog.storage.files.os_file_system import OsFileSystem
 from delaylog.storage.layout import Int64Array
 from tests.broker.engine.host import batch_of
 
-PATIENCE_SECONDS = 20.0
+PATIENCE_SECONDS = 60.0
 
 
 def make_engine(folder: Path, fs: Any = None, **setup: Any) -> Engine:

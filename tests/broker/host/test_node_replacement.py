@@ -42,7 +42,7 @@ LIMITS = Limits(disk_reserve_bytes=0, reserve_file_bytes=0)
 KEYS = 1_000
 PRODUCERS = 1_200
 """More than are freed in one slice."""
-PATIENCE_SECONDS = 20.0
+PATIENCE_SECONDS = 60.0
 
 
 class SlowFileSystem(OsFileSystem):

@@ -12,7 +12,7 @@ import aiohttp
 import msgpack
 import orjson
 
-WAIT_S = 20.0
+WAIT_S = 60.0
 ACCEPT = {"Accept": "text/event-stream"}
 
 

@@ -13,6 +13,7 @@ import pytest
 from delaylog.client.wire.bulk import decode_received
 from tests.broker.conftest import Secured
 from tests.broker.web.streams import path_of, streaming
+from tests.waiting import PATIENCE_S
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +26,7 @@ def send(broker: Any, topic: str, *bodies: str, **members: Any) -> None:
 
 
 async def await_counts(broker: Any, topic: str, **wanted: int) -> None:
-    end = time.monotonic() + 30
+    end = time.monotonic() + PATIENCE_S
     while time.monotonic() < end:
         counts = await asyncio.to_thread(broker.counts, topic)
         if all(counts[name] == n for name, n in wanted.items()):

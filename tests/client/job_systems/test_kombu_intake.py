@@ -16,7 +16,7 @@ from delaylog.client.job_systems.kombu_intake import Inbox, Intake
 from delaylog.client.job_systems.leases import LeaseKeeper
 
 MESSAGE = SimpleNamespace(receipt="r1", id="1", topic="queue")
-WAIT_S = 20
+WAIT_S = 60
 
 
 class FakeClient:

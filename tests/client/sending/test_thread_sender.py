@@ -22,7 +22,7 @@ from delaylog.client.wire.exchange import OnRepeat
 from tests.client.sending.fake_broker import REFUSED, FakeBroker
 from tests.programs import run_program
 
-WAIT_S = 20.0
+WAIT_S = 60.0
 WAIT = timedelta(seconds=WAIT_S)
 
 

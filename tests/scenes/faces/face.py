@@ -14,6 +14,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar, get_args
 
+from tests.waiting import PATIENCE_S
+
 Scene = TypeVar("Scene", bound=Callable[..., Any])
 TIMEOUT_S = 20
 LEASED = {"leased": 1}
@@ -251,7 +253,7 @@ class Face(ABC):
 
     def until(self, true: Callable[[], bool]) -> None:
         """Let time pass until something is so."""
-        end_s = time.monotonic() + TIMEOUT_S
+        end_s = time.monotonic() + PATIENCE_S
         while not true():
             assert time.monotonic() < end_s, self.counts()
             self.pass_a_moment()
