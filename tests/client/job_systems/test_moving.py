@@ -15,6 +15,7 @@ import redis
 from delaylog.client import Client
 from tests.broker.conftest import Broker
 from tests.client.job_systems.conftest import ROOT, TIMEOUT_S, Bench, url_of
+from tests.programs import run_program
 from tests.redis_reference import reference
 from tests.waiting import await_that
 
@@ -62,6 +63,19 @@ class Steps:
         ]
         return shlex.split(self._placed(line))
 
+    def run(self, beginning: str, *more: str) -> str:
+        """What a command of the page prints. In the log of the workers, what these say meanwhile
+        would come between its words.
+        """
+        done = run_program(
+            *self.bench.command(*self.command(beginning), *more),
+            cwd=self.bench.folder,
+            env=self.bench.child_environment(),
+            timeout=TIMEOUT_S,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr + self.bench.log()
+        return done.stdout
+
     def _placed(self, text: str) -> str:
         for shown, real in self._urls.items():
             text = text.replace(shown, real)
@@ -101,9 +115,7 @@ def test_the_steps_move_an_application_and_what_waits(
         with bench.worker(*steps.command("celery -A shop worker"), "--concurrency", "1"):
             new = steps.send(3)
             steps.save_program()
-            with bench.worker(*steps.command("python move.py")) as moving:
-                assert moving.wait(TIMEOUT_S) == 0, bench.log()
-            assert blocks("text")[0] in bench.log()
+            assert steps.run("python move.py") == blocks("text")[0]
             await_that(lambda: done(ready) and done(new), bench.log, seconds=TIMEOUT_S)
         assert server.hlen("unacked") == 0
         assert list(server.scan_iter(_type="list")) == []
@@ -115,8 +127,6 @@ def test_the_steps_move_an_application_and_what_waits(
     assert (info.state, info.tags) == ("waiting", ("shop.remind",))
     assert due_ms <= info.deliver_at_ms <= due_ms + TIMEOUT_S * 1000
     assert not done(far)
-    for beginning in ("delaylog stats", "delaylog list"):
-        place = ("--url", broker.url, "--namespace", namespace)
-        with bench.worker(*steps.command(beginning), *place) as looking:
-            assert looking.wait(TIMEOUT_S) == 0, bench.log()
-    assert bench.log().splitlines()[-1].startswith(far)
+    place = ("--url", broker.url, "--namespace", namespace)
+    steps.run("delaylog stats", *place)
+    assert steps.run("delaylog list", *place).splitlines()[-1].startswith(far)
