@@ -141,7 +141,7 @@ def test_a_child_runs_no_part_of_the_worker_of_its_parent(client: Client, topic:
         began_s = time.monotonic()
         assert not client.connected()
         client.close()
-        assert time.monotonic() - began_s < 3
+        assert time.monotonic() - began_s < 10
 
     def starts() -> None:
         client.start()
@@ -182,14 +182,14 @@ def test_a_child_harms_no_async_client_of_its_parents_loop(
 
     async def child(client: AsyncClient) -> None:
         with pytest.raises(RuntimeError, match=OTHER_LOOP):
-            await client.send(topic, "x", timeout=timedelta(seconds=5))
+            await client.send(topic, "x", timeout=timedelta(seconds=30))
         with pytest.raises(RuntimeError, match=OTHER_LOOP):
             await client.receive(topic)
         await client.close(within=timedelta(seconds=5))
 
     def in_a_loop(client: AsyncClient) -> None:
         asyncio._set_running_loop(None)
-        asyncio.run(asyncio.wait_for(child(client), 10))
+        asyncio.run(asyncio.wait_for(child(client), 30))
 
     async def parent() -> None:
         async with AsyncClient(two_brokers[0]) as client:
@@ -203,8 +203,8 @@ def test_a_child_harms_no_async_client_of_its_parents_loop(
             await asyncio.sleep(0.1)
             assert status_of(forked(lambda: in_a_loop(client))) == 0
             assert (await queued).id == "2"
-            await client.send(f"{topic}-2", "x", timeout=timedelta(seconds=5))
-            async with asyncio.timeout(5):
+            await client.send(f"{topic}-2", "x", timeout=timedelta(seconds=30))
+            async with asyncio.timeout(30):
                 assert [message.text for message in await waiting] == ["x"]
             assert await first.ack() == "done"
             assert await (await anext(loop)).ack() == "done"

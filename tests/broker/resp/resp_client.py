@@ -9,7 +9,7 @@ from typing import Any
 
 import hiredis
 
-TIMEOUT_S = 20
+TIMEOUT_S = 60
 
 
 class RespClient:
