@@ -98,7 +98,7 @@ async def reach(host: str, **rules: Any) -> tuple[int, str]:
         permitted = AddressRules(ports=frozenset((here.port,)), **rules)
         attempts = Attempts(permitted, now_ms=lambda: time.time_ns() // 1_000_000)
         # Most of these URLs would not pass `check_url`; this line of defence needs no other.
-        made = await attempts.post(f"http://{host}:{here.port}/", REQUEST, 3_000)
+        made = await attempts.post(f"http://{host}:{here.port}/", REQUEST, 20_000)
         await attempts.close()
         await asyncio.sleep(0)
         accepted = here.accepted + here6.accepted
@@ -137,7 +137,7 @@ async def test_a_name_that_changes_its_address_is_judged_at_each_connection(
         attempts = Attempts(rules, now_ms=lambda: 0)
         for address in ("127.0.0.1", "::1", "169.254.169.254", "127.0.0.1"):
             NAMES["rebinding.test"] = [address]
-            made = await attempts.post(f"http://rebinding.test:{here.port}/", REQUEST, 3_000)
+            made = await attempts.post(f"http://rebinding.test:{here.port}/", REQUEST, 20_000)
             if address == "127.0.0.1":
                 assert made.verdict is Verdict.ACKED
             else:
@@ -156,7 +156,7 @@ async def test_a_name_with_a_permitted_and_a_refused_address_uses_the_permitted_
     async with inside() as (here, here6):
         rules = AddressRules(parse_networks(["127.0.0.0/8"]), frozenset((here.port,)))
         attempts = Attempts(rules, now_ms=lambda: 0)
-        made = await attempts.post(f"http://mixed.test:{here.port}/", REQUEST, 3_000)
+        made = await attempts.post(f"http://mixed.test:{here.port}/", REQUEST, 20_000)
         await attempts.close()
         assert made.verdict is Verdict.ACKED
         assert (here.accepted, here6.accepted) == (1, 0)
@@ -169,7 +169,7 @@ async def test_a_redirect_inside_is_not_followed() -> None:
             allowed = parse_networks(["127.0.0.0/8"])
             rules = AddressRules(allowed, frozenset((receiver.port, here.port)))
             attempts = Attempts(rules, now_ms=lambda: 0)
-            made = await attempts.post(f"http://127.0.0.1:{receiver.port}/", REQUEST, 3_000)
+            made = await attempts.post(f"http://127.0.0.1:{receiver.port}/", REQUEST, 20_000)
             await attempts.close()
         assert made.verdict is Verdict.FAILED
         assert (here.accepted, here6.accepted) == (0, 0)
