@@ -24,6 +24,7 @@ from delaylog.client import (
 from tests.client.either import ThreadedClient
 from tests.client.scenes import answer_of_receive, bulk, drained, hang_up, not_ready, serving
 
+pytestmark = pytest.mark.usefixtures("no_questions")
 DONE, GONE, UNKNOWN = Settled.DONE, Settled.GONE, Settled.UNKNOWN
 FAR_MS = 3_600_000
 

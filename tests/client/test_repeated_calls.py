@@ -38,6 +38,7 @@ from tests.client.every_call import CALLS, OF_ONE_BROKER
 from tests.client.scenes import answer_of_receive, deaf_url, hang_up, not_ready, serving
 from tests.waiting import await_that
 
+pytestmark = pytest.mark.usefixtures("no_questions")
 AWAY_S = 0.7
 NO_CALLS = {"close", "on", "count_messages"}
 """Methods of a plain client without a time limit."""

@@ -19,7 +19,7 @@ from delaylog.broker.cli.arguments import CONNECTION
 from delaylog.broker.cli.connection import RECONNECT
 from delaylog.broker.cli.main import main
 from delaylog.client.child_broker import free_port
-from delaylog.client.wire import credentials, endpoints
+from delaylog.client.wire import credentials, endpoints, exchange
 from tests.client.certificates import Certificates, make_certificates
 from tests.http_server import Handler, served
 
@@ -108,6 +108,8 @@ def test_an_address_by_variable(
     door: Door, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """It has the forms that clients take; an option wins."""
+    # Of a broker that is slow, the command would ask the other one who leads.
+    monkeypatch.setattr(exchange, "QUIET_S", 600.0)
     own = door.url.replace("http:", "delaylog:")
     door.answer = {"topics": [], "messages": [], "cursor": None}
     for value in (door.url, f" {own}/ ", f"http://127.0.0.1:9 , {own}"):
