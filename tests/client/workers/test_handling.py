@@ -21,7 +21,7 @@ from delaylog.client.hooks import Hooks
 from delaylog.client.workers import Backoff, Retry, settlements
 from delaylog.client.workers.desk import Desk
 from tests.client.workers.live import Kind, Live, Works, live_broker
-from tests.waiting import await_that
+from tests.waiting import await_that, until
 
 WHOSE: ContextVar[str] = ContextVar("whose", default="nobody")
 
@@ -368,10 +368,11 @@ def test_the_lease_of_a_long_handler_is_extended(live: Live, kind: Kind) -> None
     works = Works(kind, live, hooks=[hooks])
     begun: list[str] = []
 
-    @works.consumer(lease=timedelta(milliseconds=1_500), concurrency=1)
+    # Half of a lease is longer than what a busy machine stalls.
+    @works.consumer(lease=timedelta(seconds=3), concurrency=1)
     async def handle(message: LeasedMessage) -> None:
         begun.append(message.text)
-        await asyncio.sleep(4)
+        await asyncio.sleep(6.5)
 
     live.send(["x"], ids=["m"])
     with works:
@@ -399,6 +400,7 @@ def test_a_lost_lease_is_told_and_its_key_stays_taken(live: Live, kind: Kind) ->
             with Client(live.url, namespace=live.namespace) as other:
                 other.settle_ids("t", "nack", ["m"], delay=timedelta(0))
             await asyncio.sleep(1.0)
+            await until(lambda: message.lease_lost)
             told.append(message.lease_lost)
         with lock:
             running -= 1

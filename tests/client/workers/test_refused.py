@@ -15,7 +15,7 @@ import pytest
 from delaylog.client import ApiError, AsyncClient, Client, Forbidden, NotFound, Unauthorized
 from delaylog.client.wire.bulk import BULK_TYPE
 from tests.client.workers.live import Kind, Live, Works
-from tests.waiting import await_that
+from tests.waiting import await_that, until
 
 LOOK_S = 0.5
 """Longer than the first pauses between tries."""
@@ -117,6 +117,7 @@ def test_a_started_worker_asks_no_more_once_its_token_is_revoked(
         async with AsyncClient(url) as client:
             client.consumer("t")(handler)
             await client.start()
+            await until(told)
             await asyncio.sleep(LOOK_S)
 
     def program(url: str) -> None:
@@ -126,7 +127,11 @@ def test_a_started_worker_asks_no_more_once_its_token_is_revoked(
         with Client(url) as client:
             client.consumer("t")(print)
             client.start()
+            await_that(told)
             threading.Event().wait(LOOK_S)
+
+    def told() -> bool:
+        return any(each.levelno == logging.ERROR for each in list(caplog.records))
 
     with Closed(status, code, 2) as server, pytest.raises(raised):
         program(server.url)
@@ -136,13 +141,15 @@ def test_a_started_worker_asks_no_more_once_its_token_is_revoked(
 
 
 def test_a_program_that_watches_signals_itself_hears_of_it_when_it_stops(
-    live: Live, works: Works
+    live: Live, works: Works, caplog: pytest.LogCaptureFixture
 ) -> None:
     @works.consumer(group="audit")
     async def handle(message: Any) -> None:
         raise AssertionError("nothing is handed out")
 
     works.start()
+    # A stop before the first answer has nothing to tell.
+    await_that(lambda: "t/audit: cannot receive from" in caplog.text)
     with pytest.raises(NotFound):
         works.stop()
 
