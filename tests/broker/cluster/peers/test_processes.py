@@ -32,13 +32,16 @@ async def test_stopped_and_killed(rig: Rig) -> None:
         node = await rig.start(0)
         loop = asyncio.get_running_loop()
         await until(lambda: node.transport.connected() == {1})
+        asked = loop.time()
         node.transport.send(1, ack(1))
         await until(lambda: node.messages == [(1, ack(1))])
 
+        # Since that answer, which came after `asked`, the silence lasts.
         process.send_signal(signal.SIGSTOP)
         stopped = loop.time()
         await until(lambda: node.story == [("up", 1), ("down", 1)])
-        assert 0.3 < loop.time() - stopped < 5
+        assert loop.time() - asked > 0.45
+        assert loop.time() - stopped < 5
         assert node.refused[Refused.SILENT] == 1
         assert not node.ended, "it may still be there"
         process.send_signal(signal.SIGCONT)

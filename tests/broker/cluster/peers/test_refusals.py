@@ -304,10 +304,10 @@ async def test_silent_peer(rig: Rig) -> None:
     node = await rig.start(1)
     fake = await rig.dial(1)
     await fake.prove(0, 1)
-    fake.hello(0)
-    await until(lambda: node.story)
     loop = asyncio.get_running_loop()
     begun = loop.time()
+    fake.hello(0)
+    await until(lambda: node.story)
     fake.writer.transport.pause_reading()  # type: ignore[attr-defined]
     await until(lambda: len(node.story) == 2)
     assert node.refused == {Refused.SILENT: 1}

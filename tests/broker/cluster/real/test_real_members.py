@@ -79,6 +79,9 @@ def test_a_node_stops_that_has_heard_of_nobody(tmp_path: Path) -> None:
 
         async def stop_all_and_begin_one() -> None:
             await asyncio.sleep(1.5)
+            one = world.lives[1]
+            assert one is not None
+            assert await until(lambda: one.node.engine.upkeep.checkpoint_position > 0)
             for life in world.there():
                 await life.stop()
             await world.begin(1)

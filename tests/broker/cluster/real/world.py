@@ -125,7 +125,7 @@ class World(Troubles, Clients):
                 and (not message.due_ms or max(message.due_ms) < until_ms)
             ]
 
-        done = await until(lambda: (not left() and now_ms() > until_ms) or bool(self.faults), 15)
+        done = await until(lambda: (not left() and now_ms() > until_ms) or bool(self.faults))
         self.drained = True
         self._raise()
         if not done:
@@ -173,7 +173,7 @@ class World(Troubles, Clients):
         self.wanted = {leader.number}
         rest = False
         while not rest:
-            if not await until(same, 8):
+            if not await until(same):
                 where = [
                     (life.number, life.node.engine.state.position, life.member.committed())
                     for life in self.there()
