@@ -29,6 +29,8 @@ LOOK_TIMEOUT_S: Final = 0.5
 LEADER_DEADLINE_S: Final = 30.0
 """Ends a drill that hangs. It is long, because the duration of elections is measured elsewhere."""
 POST_TIMEOUT_S: Final = 10.0
+REFUSED_DEADLINE_S: Final = 10.0
+CONFLICT: Final = 409
 CAUGHT_UP_DEADLINE_S: Final = 60.0
 VOTERS_DEADLINE_S: Final = 60.0
 
@@ -172,10 +174,18 @@ class Trio:
         return leader, [node for node in NODES if node != leader]
 
     async def hand_over(self, leader: int, target: int) -> None:
-        """Ask the leader to hand over to `target`. Raises DrillError if it refuses."""
-        status, text = await self.post(leader, "/v1/cluster/handover", {"to": target})
-        if status != 200:
-            raise DrillError(f"node {leader} did not hand over to node {target}: {text[:300]}")
+        """Ask the leader to hand over to `target`. Raises DrillError if it does not.
+
+        A refusal is repeated for some seconds: on a busy machine a target may lag for a moment.
+        """
+        end = time.monotonic() + REFUSED_DEADLINE_S
+        while True:
+            status, text = await self.post(leader, "/v1/cluster/handover", {"to": target})
+            if status == 200:
+                return
+            if status != CONFLICT or time.monotonic() > end:
+                raise DrillError(f"node {leader} did not hand over to node {target}: {text[:300]}")
+            await asyncio.sleep(LOOK_EVERY_S)
 
     async def _leads(self, node: int) -> bool:
         status, _ = await self.get(node, "/v1/topics")
