@@ -51,7 +51,7 @@ class OwnFiles(ThreeNodes):
         self.until(lambda: self.status(self.leader()).get("version"))
         leader, ended = self.leader(), Event()
         epoch = self.status(leader)["epoch"]
-        path, body = "/v1/topics/t", {"body": "x", "delay_ms": 3_600_000}
+        path, body = f"/v1/topics/{self.fresh('t')}", {"body": "x", "delay_ms": 3_600_000}
 
         def send() -> int:
             sent = 0

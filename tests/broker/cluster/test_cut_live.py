@@ -95,10 +95,8 @@ def cut_off(troubled: Troubled, cause: Callable[[Troubled, int, list[int]], None
         nodes.until(another_answers)
     assert load.longest_s < OUTAGE_S_MAX, nodes.tails()
     assert min([*warned_s, load.longest_s]) < UNSEEN_S_MAX, nodes.tails()
-    new = next(node for node in others if nodes.status(node).get("role") == "leader")
-    for name in load.sent[-20:]:
-        assert nodes.call(new, "GET", f"/v1/topics/t/messages/{name}").status == 200
     nodes.until(lambda: nodes.status(old).get("role") != "leader", "the old one leads on")
+    nodes.all_there([f"/v1/topics/t/messages/{name}" for name in load.sent[-20:]])
     return old
 
 

@@ -8,8 +8,9 @@ from typing import Any
 
 from delaylog.broker.cli.doctor.cluster import CHECKS
 from delaylog.client.child_broker import free_ports
-from tests.broker.cluster.three_nodes import NAMES, NODES, ThreeNodes
+from tests.broker.cluster.three_nodes import NAMES, NODES, ThreeNodes, steady
 from tests.starts.warm import as_text, run_warm
+from tests.waiting import await_that
 
 
 def doctor(three: ThreeNodes, node: int, *words: str) -> Any:
@@ -34,18 +35,25 @@ def test_a_sound_cluster(three: ThreeNodes) -> None:
         three.until(lambda node=node: three.status(node).get("clock_offset_ms") is not None)
     three.caught_up()
     three.followers()
-    for node in NODES:
+    said: list[str] = []
+
+    def sound(node: int) -> bool:
         done = doctor(three, node)
-        lines = done.stdout.splitlines()
-        assert done.returncode == 0, done.stdout
-        assert len(lines) == len(CHECKS), lines
-        assert {line.split()[0] for line in lines} == {"OK"}, lines
+        said[:] = done.stdout.splitlines()
+        good = [line for line in said if line.startswith("OK ")]
+        return done.returncode == 0 and len(good) == len(said) == len(CHECKS)
+
+    # On a machine that stalls a node misses another one for a moment.
+    for node in NODES:
+        await_that(lambda node=node: sound(node), lambda: said, seconds=three.wait_s)
 
 
+@steady
 def test_what_a_node_announces_and_measures(three: ThreeNodes) -> None:
     for node in NODES:
+        three.until(lambda node=node: three.status(node).get("missing_voters") == [])
         status = three.status(node)
-        assert (status["majority"], status["missing_voters"]) == (True, [])
+        assert status["majority"]
         assert not status["clock_stands_aside"]
         assert abs(status["clock_offset_ms"]) < 250
         for each in status["members"]:
@@ -58,13 +66,20 @@ def test_what_a_node_announces_and_measures(three: ThreeNodes) -> None:
 
 
 def test_one_is_killed(three: ThreeNodes) -> None:
-    three.followers()
-    gone = three.leader()
-    left = [node for node in NODES if node != gone]
+    left = three.followers()
+    (gone,) = {*NODES} - {*left}
     three.kill(gone)
     three.followers()
-    wrong = failed(three, left[0])
-    assert wrong.keys() == {"members"}
+    wrong: dict[str, str] = {}
+
+    def only_members() -> bool:
+        wrong.clear()
+        wrong.update(failed(three, left[0]))
+        assert "members" in wrong
+        return len(wrong) == 1
+
+    # A new leader is sound a moment after it is seen.
+    await_that(only_members, lambda: wrong, seconds=three.wait_s)
     assert f"node {gone} ({NAMES[gone]}) does not answer" in wrong["members"]
     assert wrong["members"].endswith("Connection refused")
 

@@ -49,4 +49,4 @@ def test_three_nodes_with_the_certificates_of_the_page(nodes: Growing) -> None:
         nodes.configs[node] = file
     nodes.start(new_cluster=True)
     nodes.until(lambda: len(nodes.voters()) == 3)
-    assert nodes.status(nodes.leader())["peer_tls"]
+    assert nodes.on_leader("GET", "/v1/cluster").json["peer_tls"]

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.broker.cluster.three_nodes import NAMES, NODES, ThreeNodes
+from tests.broker.cluster.three_nodes import NAMES, NODES, ThreeNodes, steady
 
 FAR = {"body": "x", "delay_ms": 3_600_000}
 
@@ -41,14 +41,20 @@ def replaced(nodes: ThreeNodes, old: int) -> int:
         found = [node for node in left if nodes.status(node).get("role") == "leader"]
         return found[0] if found else None
 
-    leader: int = nodes.until(next_one, "no other node leads")
-    sent = nodes.call(leader, "POST", "/v1/topics/t/messages", FAR)
-    assert sent.status == 200, sent
+    def taken() -> int | None:
+        # Not only once: on a busy machine it may lose the lead again.
+        leader = next_one()
+        if leader and nodes.call(leader, "POST", "/v1/topics/t/messages", FAR).status == 200:
+            return leader
+        return None
+
+    leader: int = nodes.until(taken, "no other node leads")
     return leader
 
 
 def leaderships(nodes: ThreeNodes) -> int:
-    return int(nodes.status(nodes.leader())["epoch"]["counter"])
+    nodes.leader()
+    return nodes.unplanned() + nodes.handed_over
 
 
 def test_what_each_node_elects_by(nodes: ThreeNodes, request: pytest.FixtureRequest) -> None:
@@ -78,15 +84,12 @@ def test_a_leader_that_hangs_is_replaced_and_returns_as_a_follower(nodes: ThreeN
     nodes.followers()
 
 
+@steady
 def test_a_leader_hands_over(nodes: ThreeNodes) -> None:
     for target in nodes.followers():
-        answer = nodes.call(nodes.leader(), "POST", "/v1/cluster/handover", {"to": target})
-        assert answer.status == 200, answer
+        _, answer = nodes.hand_over(target)
         assert answer.json["node"] == target
-        status = nodes.status(nodes.leader())
-        # A busy machine may have elected another node since, in a newer epoch.
-        passed = status["epoch"]["counter"] > answer.json["epoch"]["counter"]
-        assert status["node"] == target or passed, (answer, status)
+        assert nodes.leader() == target
 
 
 def test_a_planned_stop_and_a_cold_start(nodes: ThreeNodes) -> None:
@@ -157,7 +160,7 @@ def test_a_blocked_path_prevents_no_election_and_is_told(tmp_path: Path) -> None
             lambda: (
                 [
                     each["datagrams_arrive"]
-                    for each in nodes.status(old)["members"]
+                    for each in nodes.status(old).get("members", ())
                     if each["node"] != old
                 ]
                 == [False] * 2

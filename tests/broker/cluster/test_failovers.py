@@ -86,7 +86,7 @@ def test_a_new_leader_publishes_a_transaction(three: ThreeNodes) -> None:
         assert at_leader(three, "POST", path, batch(ids, **columns)).json["rows"] == ROWS
     winners = [{"part": part, "attempt": 0, "rows": ROWS} for part in range(PARTS)]
     leader = three.leader()
-    answer = three.call(leader, "POST", f"{X}/commit", {"winners": winners})
+    answer = at_leader(three, "POST", f"{X}/commit", {"winners": winners})
     three.kill(leader)
     assert answer.json["result"] == "done"
     again = at_leader(three, "POST", f"{X}/commit", {"winners": winners}).json
@@ -113,31 +113,27 @@ def test_the_time_without_a_leader_is_a_take_over(start_three: Callable[..., Thr
     Method: no two nodes run when the message becomes due, nor half a second later.
     """
     three = start_three()
-    leader = three.leader()
-    sent = three.call(
-        leader, "POST", "/v1/topics/t/messages", {"body": "x", "id": "a", "delay_ms": DELAY_MS}
-    )
-    assert sent.status == 200, sent
-    due_ms = sent.json["deliver_at_ms"]
+    message = {"body": "x", "id": "a", "delay_ms": DELAY_MS}
+    due_ms = at_leader(three, "POST", "/v1/topics/t/messages", message).json["deliver_at_ms"]
     three.caught_up()
-    stopped, _ = three.followers()
+    stopped, other = three.followers()
+    (leader,) = {*NODES} - {stopped, other}
     three.kill(leader)
     three.signal(stopped, signal.SIGSTOP)
     assert time.time() * 1_000 < due_ms, "the machine is too slow for this test"
     time.sleep(due_ms / 1_000 + 0.5 - time.time())
     three.signal(stopped, signal.SIGCONT)
-    second = three.leader()
 
     def received() -> Any:
         body = {"max": 1, "wait_ms": 1_000}
-        return three.call(second, "POST", "/v1/topics/t/receive", body).json.get("messages")
+        return at_leader(three, "POST", "/v1/topics/t/receive", body).json["messages"]
 
     three.until(received)
-    waits = three.call(second, "GET", "/v1/topics/t/messages/a?life=true").json["waits"]
+    waits = at_leader(three, "GET", "/v1/topics/t/messages/a?life=true").json["waits"]
     assert waits[0]["cause"] == "take_over", waits
     assert waits[0]["from_ms"] == due_ms
     assert waits[0]["until_ms"] >= due_ms + 500
     assert "unknown" not in {wait["cause"] for wait in waits}
-    (follower,) = [node for node in three.running if node != second]
+    (follower,) = three.followers()
     stats = three.call(follower, "GET", "/v1/topics/t/stats?read=local")
     assert stats.json["bounded_by"] is None

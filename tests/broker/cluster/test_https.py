@@ -30,6 +30,8 @@ def nodes(tmp_path: Path) -> Iterator[ThreeNodes]:
 
 def test_clients_reach_the_leader_by_any_node(nodes: ThreeNodes) -> None:
     nodes.start(new_cluster=True)
+    # The first leader puts the members into the log, in a second epoch of its own.
+    nodes.until(lambda: nodes.status(nodes.leader()).get("version"))
     leader, (follower, _) = nodes.leader(), nodes.followers()
     path = "/v1/topics/t/messages"
     away = nodes.call(follower, "POST", path, {"body": "x"})

@@ -58,21 +58,25 @@ def tokens(three: ThreeNodes) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def session(three: ThreeNodes, tokens: dict[str, str]) -> dict[str, str]:
+def stays(three: ThreeNodes, tokens: dict[str, str]) -> int:
+    """The node that will be left; tokens are known to it."""
+    return three.followers()[0]
+
+
+@pytest.fixture(scope="module")
+def session(three: ThreeNodes, stays: int, tokens: dict[str, str]) -> dict[str, str]:
     """The headers of a browser that has logged in at the node that is left."""
-    node = three.followers()[0]
-    opened = three.call(node, "POST", "/v1/session", {}, bearer(tokens["viewer"]))
+    opened = three.on_node(stays, "POST", "/v1/session", {}, bearer(tokens["viewer"]))
     assert opened.status == 201, opened
     return {"Cookie": opened.headers["Set-Cookie"].partition(";")[0]}
 
 
 @pytest.fixture(scope="module")
-def left(three: ThreeNodes, tokens: dict[str, str], session: dict[str, str]) -> int:
+def left(three: ThreeNodes, stays: int, session: dict[str, str]) -> int:
     """The node that is left."""
-    node = three.followers()[0]
-    three.kill(*(each for each in NODES if each != node))
-    closed(three, node)
-    return node
+    three.kill(*(each for each in NODES if each != stays))
+    closed(three, stays)
+    return stays
 
 
 def test_nothing_else_is_answered_without_a_leader() -> None:
@@ -81,8 +85,9 @@ def test_nothing_else_is_answered_without_a_leader() -> None:
 
 
 def closed(three: ThreeNodes, node: int) -> None:
-    """Wait until the node misses its leader."""
+    """Wait until the node misses its leader, and knows of no other one."""
     three.until(lambda: three.call(node, "GET", "/v1/topics?read=local").status == 503)
+    three.until(lambda: three.status(node).get("leader", node) is None)
 
 
 def all_refused(three: ThreeNodes, node: int, headers: dict[str, str]) -> None:
@@ -169,7 +174,8 @@ def test_a_node_that_starts_alone_is_watched(
 def test_the_survivor_tells_the_doctor_what_it_sees(
     three: ThreeNodes, tokens: dict[str, str]
 ) -> None:
-    left, *others = three.followers()[0], *(n for n in NODES if n != three.followers()[0])
+    left = three.followers()[0]
+    others = [node for node in NODES if node != left]
     three.kill(*others)
     closed(three, left)
     token = {"DELAYLOG_TOKEN": tokens["operator"]}
@@ -234,8 +240,8 @@ def test_a_token_that_is_not_in_force_is_told(fresh: ThreeNodes) -> None:
     fresh.token = first if wrong == [3] else other
     fresh.leader()
     for node in NODES:
-        assert fresh.status(node)
-        refused = fresh.call(
+        fresh.until(lambda node=node: fresh.status(node))
+        refused = fresh.on_node(
             node, "GET", "/metrics", None, bearer(other if wrong == [3] else first)
         )
         assert refused.status == 401

@@ -45,7 +45,7 @@ def test_names_elect_and_fail_over(
     assert nodes.status(leader)["elections"] == "peers"
     for each in nodes.status(leader)["members"]:
         assert each["peer"] == f"localhost:{nodes.peers[each['node']]}"
-    assert nodes.call(leader, "POST", "/v1/topics/t/messages", {"body": "x"}).status == 200
+    assert nodes.on_leader("POST", "/v1/topics/t/messages", {"body": "x"}).status == 200
     nodes.kill(leader)
     nodes.leader()
     nodes.start(leader)
@@ -58,7 +58,7 @@ def test_a_member_moves_to_a_name(start_three: Callable[..., ThreeNodes]) -> Non
     follower = nodes.followers()[0]
     contact = {"peer": f"localhost:{nodes.peers[follower]}"}
     body = {"action": "move", "nodes": [str(follower)], **contact}
-    answer = nodes.call(nodes.leader(), "POST", "/v1/cluster/members", body)
+    answer = nodes.on_leader("POST", "/v1/cluster/members", body, later=(0, 307, 409, 503))
     assert answer.status == 200, answer
     nodes.until(lambda: all(nodes.status(node).get("elections") == "peers" for node in NODES))
     leader = nodes.leader()

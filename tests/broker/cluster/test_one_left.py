@@ -12,8 +12,7 @@ from tests.starts.warm import PROGRAM
 def test_a_node_alone_ends(start_three: Callable[..., ThreeNodes]) -> None:
     """It was started with nobody there, so it never heard how far the log is committed."""
     three = start_three()
-    three.leader()
-    answer = three.call(three.leader(), "POST", "/v1/topics/left/messages", {"body": "x"})
+    answer = three.on_leader("POST", "/v1/topics/left/messages", {"body": "x"})
     assert answer.status == 200, answer
     three.caught_up()
     assert set(three.stop()) == {0}

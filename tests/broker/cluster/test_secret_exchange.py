@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.broker.cluster.own_files import OwnFiles
-from tests.broker.cluster.three_nodes import NODES
+from tests.broker.cluster.three_nodes import NODES, tries
 
 OLD, NEW = secrets.token_hex(32), secrets.token_hex(32)
 
@@ -55,16 +55,23 @@ def nodes(tmp_path: Path) -> Iterator[Own]:
 
 def test_exchange_while_sends_go_on(nodes: Own) -> None:
     """And no datagram is refused."""
-    leader, (one, other) = nodes.leader(), nodes.followers()
-    with nodes.undisturbed():
-        for lines in ((OLD, NEW), (NEW, OLD), (NEW,)):
-            nodes.exchange(one, *lines)
-            # It connects with its new file to two nodes that have the old one.
-            nodes.restart(one)
-            nodes.exchange(leader, *lines)
-            # It connects with its old file to two nodes that have the new one.
-            nodes.restart(other)
-            nodes.exchange(other, *lines)
+    for each in tries(nodes):
+        with each:
+            leader, (one, other) = nodes.leader(), nodes.followers()
+            with nodes.undisturbed():
+                for lines in ((OLD, NEW), (NEW, OLD), (NEW,)):
+                    nodes.exchange(one, *lines)
+                    # It connects with its new file to two nodes that have the old one.
+                    nodes.restart(one)
+                    nodes.exchange(leader, *lines)
+                    # It connects with its old file to two nodes that have the new one.
+                    nodes.restart(other)
+                    nodes.exchange(other, *lines)
+            break
+        nodes.stop()
+        for node in NODES:
+            nodes.write(node, OLD)
+        nodes.start()
     for node in NODES:
         refused = 'delaylog_cluster_election_datagrams_refused_total{reason="unauthentic"}'
         assert nodes.metric(node, refused) == 0

@@ -8,10 +8,11 @@ from types import SimpleNamespace
 import pytest
 
 from delaylog.client import AsyncClient
-from tests.broker.cluster.three_nodes import ThreeNodes
+from tests.broker.cluster.three_nodes import ThreeNodes, steady
 from tests.broker.web.streams import path_of, streaming
 
 
+@steady
 def test_a_follower_redirects(three: ThreeNodes) -> None:
     """Also with `?read=local`: a stream leases messages, so it is no read."""
     leader, follower = three.leader(), three.followers()[0]
@@ -25,38 +26,35 @@ def test_a_follower_redirects(three: ThreeNodes) -> None:
     assert local.status == 307
 
 
+@steady
 @pytest.mark.parametrize("messages", [0, 10])
 async def test_a_stream_ends_with_the_leadership(three: ThreeNodes, messages: int) -> None:
     """Also one without credit, which asks for nothing at that moment."""
     node = SimpleNamespace(url=three.url(three.leader()))
     async with streaming(node, "t", messages=messages) as stream:
-        answer = await asyncio.to_thread(
-            three.call, three.leader(), "POST", "/v1/cluster/handover", {}
-        )
-        assert answer.status == 200, answer
+        await asyncio.to_thread(three.hand_over)
         code, reason = await stream.closing()
     assert code == 4503
     assert reason.startswith("not_ready: ")
 
 
+@steady
 async def test_a_subscription_follows_the_leader(three: ThreeNodes) -> None:
     """Sends go on while the leadership is handed over twice; each message comes once."""
+    topic = three.fresh("follow")
     url = ",".join(three.url(node) for node in (1, 2, 3))
     async with AsyncClient(url) as client:
 
         async def send() -> None:
             for n in range(60):
-                await client.send("follow", str(n), id=str(n))
+                await client.send(topic, str(n), id=str(n))
                 if n in (20, 40):
-                    leader = await asyncio.to_thread(three.leader)
-                    path = "/v1/cluster/handover"
-                    answer = await asyncio.to_thread(three.call, leader, "POST", path, {})
-                    assert answer.status == 200, answer
+                    await asyncio.to_thread(three.hand_over)
 
         sending = asyncio.create_task(send())
         seen: list[str] = []
         async with asyncio.timeout(60):
-            async for message in client.subscribe("follow"):
+            async for message in client.subscribe(topic):
                 seen.append(message.text)
                 await message.ack()
                 if len(set(seen)) == 60:

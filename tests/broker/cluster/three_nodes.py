@@ -1,12 +1,14 @@
 """Three real `delaylog serve` processes that are one cluster, on loopback ports of their own.
 
-The fixtures `three` and `start_three` make them.
+The fixtures `three` and `start_three` make them. A busy machine elects another leader without a
+fault now and then, so a test either asks whoever leads (`on_leader`), or is `steady`.
 """
 
 from __future__ import annotations
 
 import contextlib
 import http.client
+import inspect
 import itertools
 import json
 import os
@@ -14,9 +16,11 @@ import secrets
 import signal
 import ssl
 import subprocess
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import wraps
 from pathlib import Path
-from typing import IO, Any, Protocol
+from types import TracebackType
+from typing import IO, Any, Protocol, TypeVar
 
 from delaylog.client.child_broker import free_ports
 from delaylog.storage.files.os_file_system import OsFileSystem
@@ -28,8 +32,10 @@ from tests.waiting import await_that
 
 NODES = (1, 2, 3)
 NAMES = {1: "alpha", 2: "beta", 3: "gamma"}
-START_S = 30
+START_S = 60
 CALL_S = 15
+TRIES = 3
+Scene = TypeVar("Scene", bound=Callable[..., Any])
 
 
 class Process(Protocol):
@@ -106,6 +112,10 @@ class ThreeNodes:
         self._processes: dict[int, Process] = {}
         self._outs: dict[int, IO[str]] = {}
         self._starts = itertools.count()
+        self._fresh = itertools.count()
+        self._hung: set[int] = set()
+        self.handed_over = 0
+        """How often `hand_over` has begun an epoch."""
 
     # ------------------------------------------------------------------ processes
 
@@ -173,9 +183,14 @@ class ThreeNodes:
 
     def signal(self, node: int, number: signal.Signals) -> None:
         """Such as SIGSTOP and SIGCONT."""
+        if number == signal.SIGSTOP:
+            self._hung.add(node)
+        elif number == signal.SIGCONT:
+            self._hung.discard(node)
         self._processes[node].send_signal(number)
 
     def _ended(self, node: int, process: Process) -> int:
+        self._hung.discard(node)
         try:
             return process.wait(self.wait_s)
         finally:
@@ -239,7 +254,9 @@ class ThreeNodes:
         return self.until(self._leader, "nobody came to lead")
 
     def _leader(self) -> int | None:
-        roles = {node: self.status(node).get("role") for node in self.running}
+        # A stopped node would keep the caller waiting for as long as a call may take.
+        asked = [node for node in self.running if node not in self._hung]
+        roles = {node: self.status(node).get("role") for node in asked}
         leaders = [node for node, role in roles.items() if role == "leader"]
         return leaders[0] if len(leaders) == 1 else None
 
@@ -263,6 +280,68 @@ class ThreeNodes:
 
         found: Answer = self.until(answered, f"no leader took {method} {path}")
         return found
+
+    def all_there(self, paths: Sequence[str]) -> None:
+        """Each path is found at the leader."""
+        leader = self.leader()
+        for path in paths:
+            answer = self.call(leader, "GET", path)
+            if answer.status in (0, 307, 503):
+                answer = self.on_leader("GET", path)
+            assert answer.status == 200, (path, answer)
+
+    def on_node(
+        self,
+        node: int,
+        method: str,
+        path: str,
+        body: Any = None,
+        headers: dict[str, str] | None = None,
+        *,
+        later: tuple[int, ...] = (0, 503),
+    ) -> Answer:
+        """The answer of this node, which may hear nothing of its leader for a moment.
+
+        A call with a status of `later` is repeated.
+        """
+
+        def answered() -> Answer | None:
+            answer = self.call(node, method, path, body, headers)
+            return None if answer.status in later else answer
+
+        found: Answer = self.until(answered, f"node {node} did not take {method} {path}")
+        return found
+
+    def hand_over(self, to: int | str | None = None) -> tuple[int, Answer]:
+        """The leader that has handed over, to `to` if that is given, and its answer.
+
+        A refusal is repeated: on a busy machine a target may lag for a moment.
+        """
+
+        def done() -> tuple[int, Answer] | None:
+            leader = self.leader()
+            assert leader != to, f"node {to} leads already"
+            shape = {} if to is None else {"to": to}
+            answer = self.call(leader, "POST", "/v1/cluster/handover", shape)
+            assert answer.status in (200, 409), answer
+            return (leader, answer) if answer.status == 200 else None
+
+        found: tuple[int, Answer] = self.until(done, "no leader handed over")
+        self.handed_over += 1
+        return found
+
+    def unplanned(self) -> int:
+        """How many epochs there were that no `hand_over` began."""
+
+        def counter() -> int:
+            epochs = [self.status(node).get("epoch") for node in self.running]
+            return max((each["counter"] for each in epochs if each), default=0)
+
+        return int(self.until(counter, "no node knows an epoch")) - self.handed_over
+
+    def fresh(self, word: str) -> str:
+        """A name that begins with the word, and is new with each call."""
+        return f"{word}{next(self._fresh)}"
 
     def followers(self) -> list[int]:
         """The nodes that follow, each of which knows who leads.
@@ -335,3 +414,60 @@ class ThreeNodes:
         self.kill()
         for node in self.http:
             (self.data_dir(node) / "reserve").unlink(missing_ok=True)
+
+
+class Try:
+    """A block of a test; a failure is passed over if a node came to lead that nobody had asked to.
+
+    The last try passes nothing over.
+    """
+
+    def __init__(self, nodes: ThreeNodes, *, last: bool) -> None:
+        self._nodes = nodes
+        self._last = last
+        self._before = 0
+
+    def __enter__(self) -> None:
+        self._nodes.followers()
+        self._before = self._nodes.unplanned()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> bool:
+        if self._last or not isinstance(error, Exception):
+            return False
+        return self._nodes.unplanned() != self._before
+
+
+def tries(nodes: ThreeNodes) -> Iterator[Try]:
+    """Tries of a block, which leaves the loop when it has succeeded."""
+    for number in range(TRIES):
+        yield Try(nodes, last=number == TRIES - 1)
+
+
+def steady(scene: Scene) -> Scene:
+    """A test in which nobody comes to lead but by `hand_over`; otherwise it is tried again.
+
+    So each try has to find what it needs, whatever an earlier one has done.
+    """
+
+    def nodes_of(fixtures: Mapping[str, Any]) -> ThreeNodes:
+        return next(each for each in fixtures.values() if isinstance(each, ThreeNodes))
+
+    def played(**fixtures: Any) -> None:
+        for each in tries(nodes_of(fixtures)):
+            with each:
+                scene(**fixtures)
+                return
+
+    async def played_in_loop(**fixtures: Any) -> None:
+        for each in tries(nodes_of(fixtures)):
+            with each:
+                await scene(**fixtures)
+                return
+
+    chosen = played_in_loop if inspect.iscoroutinefunction(scene) else played
+    return wraps(scene)(chosen)  # type: ignore[return-value]

@@ -143,10 +143,7 @@ def start(
 def assert_kept(nodes: ThreeNodes, sent: list[str]) -> None:
     """Whoever leads has all that was answered for."""
     assert sent
-    leader = nodes.leader()
-    for name in sent:
-        answer = nodes.call(leader, "GET", f"{TOPIC}/messages/{name}")
-        assert answer.status == 200, (name, answer)
+    nodes.all_there([f"{TOPIC}/messages/{name}" for name in sent])
 
 
 def moves(nodes: ThreeNodes, node: int) -> dict[str, float]:

@@ -23,8 +23,6 @@ SLOW = {f"{_UPKEEP}.IDLE_MS": 600_000}
 class Three(ThreeNodes):
     """A cluster in a folder, and a client that finds the leader."""
 
-    wait_s = 40
-
     def __init__(self, folder: Path, constants: Mapping[str, float] = SMALL) -> None:
         super().__init__(folder, limits=NO_RESERVE, constants=constants)
 

@@ -120,7 +120,7 @@ class Place(AbstractAsyncContextManager["Place"]):
         await self.until(lambda: self.succession.leading)
 
     async def until(self, holds: Callable[[], bool]) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while not holds():  # noqa: ASYNC110 (a task changes it)
                 await asyncio.sleep(0.001)
         assert not self.fatal

@@ -11,6 +11,7 @@ from pathlib import Path
 from delaylog.replication.configuration import CLUSTER_SIZES
 from tests.broker.cluster.random_operator.field import STALE_STATUS, Field
 from tests.broker.cluster.random_operator.legal import Action
+from tests.broker.cluster.random_operator.nodes import LINE_S
 
 MISUSE_STATUS = 2
 REMEDY = {
@@ -186,7 +187,7 @@ def twin(field: Field) -> str | None:
             field.until(
                 lambda: _is_alone(other.call(node, "GET", "/readyz").body),
                 "it never said that it is alone",
-                30,
+                LINE_S,
             )
         elif copied:
             assert other.ended(node) == STALE_STATUS, other.tails()
@@ -196,7 +197,7 @@ def twin(field: Field) -> str | None:
             field.until(
                 lambda: any(_has(field, each, "twin", since[each]) for each in field.members),
                 "nobody spoke of two processes",
-                30,
+                LINE_S,
             )
     finally:
         other.clean_up()

@@ -25,8 +25,8 @@ from tests.waiting import await_that
 
 PROGRAM = Path(__file__).with_name("faulty_node.py")
 LIMITS = "[limits]\nreserve_file_bytes = 16777216\n"
-END_S = 40.0
-LINE_S = 30.0
+END_S = 90.0
+LINE_S = 60.0
 
 
 class Nodes(Growing):
