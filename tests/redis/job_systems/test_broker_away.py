@@ -157,15 +157,16 @@ class Place:
                 server.kill()
             server.start()
         if cluster is not None:
-            leader = cluster.leader()
             if way == HAND_OVER:
-                assert cluster.call(leader, "POST", "/v1/cluster/handover", {}).status == 200
-            elif way == STOP:
-                assert cluster.stop(leader) == [0]
+                leader, answer = cluster.hand_over()
+                assert answer.json["node"] != leader
             else:
-                cluster.kill(leader)
-            assert cluster.leader() != leader
-            if way != HAND_OVER:
+                leader = cluster.leader()
+                if way == STOP:
+                    assert cluster.stop(leader) == [0]
+                else:
+                    cluster.kill(leader)
+                cluster.leader()
                 cluster.start(leader)
             cluster.followers()
 
