@@ -43,7 +43,7 @@ BUSY_SHARE = 0.6
 BUSY_CONSTANTS = {**BUSY, "delaylog.broker.host.system.descriptors.OPEN_HOURS_SERVED": 8}
 """Rounds are too short for the usual constants: with these the kill also meets the splitter, the
 writing of states, checkpoints and the dropping of segments, not only the log."""
-DRAIN_TIMEOUT_S = 30.0
+DRAIN_TIMEOUT_S = 90.0
 
 
 class KillLoop(Drill):

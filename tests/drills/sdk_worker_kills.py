@@ -39,7 +39,8 @@ from tests.starts.tuned import tuned
 PROGRAM: Final = Path(__file__).with_name("sdk_worker.py")
 KINDS: Final = ("tasks", "threads")
 WORKERS: Final = 3
-LEASE_MS: Final = 900
+LEASE_MS: Final = 1_800
+"""Half of it, after which a lease is extended, is longer than what a busy machine stalls."""
 KEYS: Final = 50
 AHEAD: Final = 150
 """Messages that wait or run: enough that each worker has some when it is killed."""

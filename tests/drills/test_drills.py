@@ -27,14 +27,14 @@ def test_changes_that_race_with_due_times_are_answered_truly(
 
 def test_a_disk_without_a_byte_left(tmp_path: Path) -> None:
     """The broker delivers, settles, restarts, and takes sends again when there is space."""
-    page_of(tmp_path, "full_disk", "--seed", 20130101, timeout_s=150)
+    page_of(tmp_path, "full_disk", "--seed", 20130101, timeout_s=600)
 
 
 @pytest.mark.drill
 @pytest.mark.parametrize("seed", range(10))
 @pytest.mark.parametrize("size_mib", [32, 64, 160])
 def test_disks_of_many_sizes(tmp_path: Path, seed: int, size_mib: int) -> None:
-    page_of(tmp_path, "full_disk", "--seed", seed, "--size-mib", size_mib, timeout_s=150)
+    page_of(tmp_path, "full_disk", "--seed", seed, "--size-mib", size_mib, timeout_s=600)
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_each_instant_of_a_schedule_has_one_message(
 )
 def test_a_planted_fault_of_schedules_is_found(tmp_path: Path, fault: str, found: str) -> None:
     options = ("broker", "--rounds", 1, "--schedules", 8, "--seed", 3, "--plant", fault)
-    page = page_of(tmp_path, "schedule_kills", *options, timeout_s=120, statuses=(1,))
+    page = page_of(tmp_path, "schedule_kills", *options, timeout_s=600, statuses=(1,))
     assert found in page, page
 
 

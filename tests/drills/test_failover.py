@@ -48,7 +48,7 @@ LONG = [
 
 @pytest.mark.parametrize(("name", "rounds"), SHORT)
 def test_a_few_rounds(name: str, rounds: int) -> None:
-    result = run(name, rounds, seed=20130101, timeout_s=240)
+    result = run(name, rounds, seed=20130101, timeout_s=900)
     if name == "handover":
         (figures,) = result["cases"].values()
         assert figures["tick_drift"]["max"] == 0, "it goes on at the slot that was handed over"

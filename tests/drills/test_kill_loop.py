@@ -10,7 +10,7 @@ from tests.drills.drill_program import page_of
 
 
 def test_fifty_kills(tmp_path: Path) -> None:
-    page_of(tmp_path, "kill_loop", "--rounds", 50, "--seed", 20130101, "--warm", timeout_s=300)
+    page_of(tmp_path, "kill_loop", "--rounds", 50, "--seed", 20130101, "--warm", timeout_s=900)
 
 
 @pytest.mark.drill

@@ -297,17 +297,12 @@ class ThreeNodes:
         path: str,
         body: Any = None,
         headers: dict[str, str] | None = None,
-        *,
-        later: tuple[int, ...] = (0, 503),
     ) -> Answer:
-        """The answer of this node, which may hear nothing of its leader for a moment.
-
-        A call with a status of `later` is repeated.
-        """
+        """The answer of this node, asked again while it hears nothing of its leader (503)."""
 
         def answered() -> Answer | None:
             answer = self.call(node, method, path, body, headers)
-            return None if answer.status in later else answer
+            return None if answer.status in (0, 503) else answer
 
         found: Answer = self.until(answered, f"node {node} did not take {method} {path}")
         return found

@@ -14,11 +14,24 @@ from tests.broker.cluster.real.members import until
 from tests.broker.cluster.real.world import World
 from tests.effort import tries
 
+OPERATIONS, LEADERSHIPS = 50, 2
+"""A course has more of each."""
+
 
 def course(folder: Path, seed: int, seconds: float) -> World:
+    async def trouble(world: World) -> None:
+        await world.trouble(seconds)
+        # A busy machine may do little in that time, nearly all of it elections.
+        for _ in range(5):
+            if world.book.count > OPERATIONS and len(world.leaderships) > LEADERSHIPS:
+                return
+            await world.calm()
+            await until(lambda: world.book.count > OPERATIONS)
+            await world.trouble(seconds / 3)
+
     async def main() -> World:
         world = World(folder, seed)
-        await world.run(lambda: world.trouble(seconds))
+        await world.run(lambda: trouble(world))
         return world
 
     try:
@@ -31,8 +44,8 @@ def course(folder: Path, seed: int, seconds: float) -> World:
 @pytest.mark.parametrize("seed", range(tries(2)))
 def test_a_short_course(tmp_path: Path, seed: int) -> None:
     world = course(tmp_path, seed, 6.0)
-    assert world.book.count > 50
-    assert len(world.leaderships) > 2
+    assert world.book.count > OPERATIONS
+    assert len(world.leaderships) > LEADERSHIPS
 
 
 @pytest.mark.drill

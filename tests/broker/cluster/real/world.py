@@ -61,7 +61,7 @@ class World(Troubles, Clients):
             clients = [self.loop.create_task(self.client(one)) for one in work]
             await trouble()
             self._raise()
-            await self._calm()
+            await self.calm()
             await self._judge(clients)
         finally:
             receives.receive = inner  # type: ignore[attr-defined]
@@ -86,7 +86,8 @@ class World(Troubles, Clients):
         if faults:
             raise faults[0]
 
-    async def _calm(self) -> None:
+    async def calm(self) -> None:
+        """End all trouble, and wait until everybody is back and the chosen node leads."""
         for disk in self.disks.values():
             disk.crash_at = 0
         self.network.heal()
