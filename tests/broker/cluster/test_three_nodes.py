@@ -413,8 +413,7 @@ def test_handing_over_under_load(three: ThreeNodes) -> None:
         stop.set()
         worker.join(30)
     assert not worker.is_alive()
-    # Once it may have been the machine.
-    assert sorted(pauses)[-2] < 1_000, pauses
+    assert max(pauses) < 1_000, pauses
     assert set(sent.values()) == {1}
     assert len(got) == len(set(got))
     epochs += three.unplanned() + three.handed_over
