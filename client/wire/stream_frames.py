@@ -48,7 +48,9 @@ class StreamState:
     def grant(self, unyielded: int) -> bytes | None:
         """A frame that tops the credit up; None if it is not worth one."""
         room = self._messages_max - self._messages - unyielded
-        if room < max(self._messages_max // 2, 1):
+        # Large messages use up the bytes first. While some are unyielded, no more are wanted.
+        has_bytes = unyielded > 0 or self._bytes > BYTES // 2
+        if room < max(self._messages_max // 2, 1) and has_bytes:
             return None
         given = {"messages": room, "bytes": BYTES - self._bytes}
         self._messages += room

@@ -57,6 +57,14 @@ def test_one_at_a_time() -> None:
     assert granted(state) == {"messages": 1, "bytes": 10}
 
 
+def test_large_messages_use_up_the_bytes_before_the_messages() -> None:
+    state = StreamState(100)
+    assert granted(state) == {"messages": 100, "bytes": BYTES}
+    state.read(delivery(8, BYTES))
+    assert granted(state, unyielded=1) is None, "the program still has one of them"
+    assert granted(state) == {"messages": 8, "bytes": BYTES}, "or the broker would wait for ever"
+
+
 def test_settling_frames_are_numbered_and_their_failures_kept() -> None:
     state = StreamState(10)
     frame = msgpack.unpackb(state.settle("nack", 5, [1, 2], delay_ms=7))
