@@ -29,6 +29,8 @@ class AsyncPolls:
 
     begins_first = True
     """Whether the attempt at the first message of a fetch has begun with the delivery."""
+    waited_s = 0.0
+    """How long the oldest message of the last fetch had been here."""
 
     async def fetch(self) -> Messages:
         """Wait for messages; the list may be empty. Errors are those of a receive."""

@@ -86,8 +86,10 @@ class _Streamed(AsyncPolls):
         poll_first, self._poll_first = self._poll_first, False
         if not poll_first and self._stream is None and time.monotonic() >= self._not_before_s:
             await self._open()
+        self.waited_s = 0.0
         if self._stream is not None:
             found = await self._stream.fetch()
+            self.waited_s = time.monotonic() - self._stream.came_s
             if found or self._stream.is_open:
                 return found
             await self._stream.close(CLOSED_OK)
@@ -149,6 +151,8 @@ class AsyncStream:
         self._reading: asyncio.Task[None] | None = None
         self._closing: asyncio.Task[None] | None = None
         self._inbox: list[AsyncMessage] = []
+        self.came_s = 0.0
+        """When the first message came of those that were in the inbox last."""
         self._news = asyncio.Event()
         """Set when messages have arrived, or the stream has ended."""
         self._answers: dict[int, asyncio.Future[None]] = {}
@@ -296,6 +300,8 @@ class AsyncStream:
             while True:
                 with Watched(self._link.transport, self._node, AGAIN_OF_POLL_S):
                     message = await socket.receive()
+                if not self._inbox:
+                    self.came_s = time.monotonic()
                 if message.type is not WSMsgType.BINARY:
                     return
                 self._has_spoken = True

@@ -117,7 +117,7 @@ class Subscribing:
                     sleep(wait_after(FETCHING, failures, random.random(), error))
                     continue
                 outages.answered()
-                leased_at_s = time.monotonic()
+                leased_at_s = time.monotonic() - deliveries.waited_s
                 first = deliveries.begins_first
                 while waiting:
                     waiting.extend(deliveries.arrived(len(waiting)))

@@ -15,6 +15,7 @@ from aiohttp import web
 
 from delaylog.client import AsyncClient, ClientError, Settled
 from delaylog.client._async import streams
+from delaylog.client.wire import stream_frames
 from tests.client.scenes import answer_of_receive, bulk, serving
 
 
@@ -125,6 +126,20 @@ async def test_no_more_than_max_are_fetched(two_brokers: tuple[str, str], topic:
                 break
 
 
+async def test_large_messages_do_not_use_up_the_credit(
+    two_brokers: tuple[str, str], topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream_frames, "BYTES", 4_000)
+    async with AsyncClient(two_brokers[0]) as client, asyncio.timeout(20):
+        await client.send_many(topic, [bytes(1_000)] * 20)
+        seen = 0
+        async for message in client.subscribe(topic, max=100):
+            await message.ack()
+            seen += 1
+            if seen == 20:
+                break
+
+
 async def test_a_lease_that_has_ended_is_told(two_brokers: tuple[str, str], topic: str) -> None:
     async with AsyncClient(two_brokers[0]) as client:
         await client.put_topic(topic, {"backoff": {"first_ms": 60_000}})
@@ -135,6 +150,25 @@ async def test_a_lease_that_has_ended_is_told(two_brokers: tuple[str, str], topi
             assert await message.ack() is Settled.GONE
             assert message.lease_lost
             break
+
+
+async def test_messages_that_came_while_the_last_one_was_handled_keep_their_leases(
+    two_brokers: tuple[str, str], topic: str
+) -> None:
+    lease = timedelta(seconds=2)
+    async with AsyncClient(two_brokers[0]) as client:
+        await client.send(topic, "first")
+        leases = []
+        async for message in client.subscribe(topic, lease=lease):
+            if not leases:
+                await client.send_many(topic, ["a", "b"])
+            # Of a and b, more than half of the lease is over when a is yielded.
+            await asyncio.sleep(1.2)
+            await message.ack()
+            leases.append(message.lease)
+            if len(leases) == 3:
+                break
+        assert leases[1] == leases[2], "b was not delivered again"
 
 
 @pytest.mark.parametrize("cuts", [0.25, 0.6])
