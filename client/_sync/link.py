@@ -101,14 +101,14 @@ class Link:
     ) -> list[Message]:
         """The messages of a batch that are wanted; `stream` settles them while it is open."""
         batch = MessageBatch(columns, wanted.topic, wanted.group, self.name)
-        batch.stream = stream
         found = messages_of(batch, self)
-        if not wanted.exact_tags:
-            return found
-        found, others = split_by_tags(found, wanted.tags, wanted.tags_mode)
-        if others:
-            self.mismatched += len(others)
-            self.give_back(others)
+        if wanted.exact_tags:
+            found, others = split_by_tags(found, wanted.tags, wanted.tags_mode)
+            if others:
+                self.mismatched += len(others)
+                self.give_back(others)
+        # Not before: who reads the stream is here, and would wait for an answer by it.
+        batch.stream = stream
         return found
 
     def settle(

@@ -14,7 +14,8 @@ import pytest
 from aiohttp import web
 
 from delaylog.client import AsyncClient, ClientError, Settled
-from delaylog.client._async import streams
+from delaylog.client._async import link, streams
+from delaylog.client._async.message import AsyncMessage
 from delaylog.client.wire import stream_frames
 from tests.client.scenes import answer_of_receive, bulk, serving
 
@@ -266,6 +267,27 @@ async def test_a_stream_of_a_tag_with_a_comma(two_brokers: tuple[str, str], topi
         await await_streams(two_brokers[0], 1)
         await found.ack()
         await messages.aclose()
+
+
+async def test_messages_whose_tags_do_not_match_do_not_stop_the_stream(
+    two_brokers: tuple[str, str], topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def split(
+        messages: list[AsyncMessage], *_: object
+    ) -> tuple[list[AsyncMessage], list[AsyncMessage]]:
+        return [m for m in messages if m.text == "b"], [m for m in messages if m.text == "a"]
+
+    # A broker that checks tags as loosely as it may.
+    monkeypatch.setattr(link, "split_by_tags", split)
+    async with AsyncClient(two_brokers[0]) as client:
+        await client.send_many(topic, ["a", "b"], tags=["t"])
+        began_s = time.monotonic()
+        async for message in client.subscribe(topic, tags=["t"], exact_tags=True):
+            assert message.text == "b"
+            await message.ack()
+            break
+        assert time.monotonic() - began_s < client.timeout_s / 2
+        assert client.mismatched >= 1
 
 
 async def test_several_shards_are_polled(two_brokers: tuple[str, str], topic: str) -> None:
