@@ -80,6 +80,9 @@ async def within(limit_s: float | None, handling: Awaitable[None]) -> None:
         if timeout.expired() and limit_s is not None:
             raise TimeLimitExceeded(limit_s) from error
         raise
+    if timeout.expired() and limit_s is not None:
+        # It has caught its cancellation.
+        raise TimeLimitExceeded(limit_s)
 
 
 @types.coroutine

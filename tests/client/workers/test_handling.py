@@ -8,6 +8,7 @@ import itertools
 import logging
 import threading
 from collections import Counter
+from contextlib import suppress
 from contextvars import ContextVar
 from datetime import timedelta
 from pathlib import Path
@@ -503,6 +504,30 @@ def test_a_handler_over_its_time_limit_has_failed(
     (line,) = [each for each in caplog.records if each.levelno == logging.ERROR]
     assert "t: message slow (attempt 1) failed: TimeLimitExceeded(" in line.message
     assert "time limit of 1 s" in line.message
+
+
+@pytest.mark.parametrize("batch", [False, True])
+def test_a_handler_that_goes_on_after_its_time_limit_has_failed(live: Live, *, batch: bool) -> None:
+    """It catches its cancellation and returns, as one in a thread does at some time."""
+    works = Works("tasks", live)
+
+    @works.consumer(
+        time_limit=timedelta(seconds=0.2),
+        batch=batch,
+        batch_max=1 if batch else None,
+        on_error=lambda *_: timedelta(0),
+    )
+    async def handle(given: Any) -> None:
+        message = given[0] if batch else given
+        if message.attempts == 1:
+            with suppress(asyncio.CancelledError):
+                await asyncio.sleep(60)
+
+    live.send(["x"], ids=["m"])
+    with works:
+        live.await_counts(acked=1)
+    (reason,) = [step["reason"] for step in live.life("m") if "reason" in step]
+    assert reason.startswith("TimeLimitExceeded: ")
 
 
 def test_a_worker_logs_its_start_its_connection_and_its_stop(
