@@ -83,6 +83,8 @@ WAIT: Final = timedelta(seconds=20)
 GRACE: Final = timedelta(seconds=30)
 CONCURRENCY_MAX: Final = 10_000
 """Upper limit of `concurrency`: a process cannot have more threads, so more is a mistake."""
+WAIT_S_MAX: Final = 1e9
+"""Longest wait for a handler, 30 years: locks do not accept arbitrarily long timeouts."""
 
 
 class TaskOptions(TypedDict, total=False):
@@ -184,12 +186,13 @@ class Consumer:
     @property
     def grace_s(self) -> float:
         """The grace period in seconds."""
-        return self.grace.total_seconds()
+        return min(self.grace.total_seconds(), WAIT_S_MAX)
 
     @property
     def time_limit_s(self) -> float | None:
         """The time limit of a handler in seconds, None for none."""
-        return None if self.time_limit is None else self.time_limit.total_seconds()
+        limit = self.time_limit
+        return None if limit is None else min(limit.total_seconds(), WAIT_S_MAX)
 
     @property
     def rows_max(self) -> int:

@@ -115,17 +115,18 @@ class Works:
         asyncio.set_event_loop(loop)
         loop.run_forever()
 
-    def halt(self, grace_s: float = 10.0) -> None:
-        """Stop consuming; it may be started again."""
+    def halt(self, grace_s: float | None = 10.0) -> None:
+        """Stop consuming; it may be started again. None: the grace of each consumer."""
+        grace = None if grace_s is None else timedelta(seconds=grace_s)
         if self.kind == "threads":
-            self.in_threads.stop(grace=timedelta(seconds=grace_s))
+            self.in_threads.stop(grace=grace)
             return
         assert self._loop is not None
-        ended_by = self._in_turn(self._halted(grace_s))
+        ended_by = self._in_turn(self._halted(grace))
         if ended_by is not None:
             raise ended_by
 
-    def stop(self, grace_s: float = 10.0) -> None:
+    def stop(self, grace_s: float | None = 10.0) -> None:
         """Stop consuming and close the client."""
         try:
             self.halt(grace_s)
@@ -141,9 +142,9 @@ class Works:
         assert self._loop is not None
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(60)
 
-    async def _halted(self, grace_s: float) -> BaseException | None:
+    async def _halted(self, grace: timedelta | None) -> BaseException | None:
         try:
-            await self._in_loop.stop(grace=timedelta(seconds=grace_s))
+            await self._in_loop.stop(grace=grace)
         except (SystemExit, KeyboardInterrupt) as error:
             # Raised from here, it would end the loop before anybody heard of it.
             return error

@@ -287,3 +287,22 @@ def test_nothing_to_run_is_said(live: Live, works: Works) -> None:
     with pytest.raises(RuntimeError, match="declare a handler"):
         works.start()
     works.stop()
+
+
+def test_a_stop_may_wait_for_ever(live: Live, kind: Kind, caplog: pytest.LogCaptureFixture) -> None:
+    """Of threads, too, whose locks take no such timeout."""
+    works = Works(kind, live)
+    inside, go = threading.Event(), threading.Event()
+
+    @works.consumer(grace=timedelta.max, time_limit=timedelta.max)
+    async def handle(message: Message) -> None:
+        inside.set()
+        await asyncio.to_thread(go.wait, 20)
+
+    live.send(["x"])
+    works.start()
+    assert inside.wait(20)
+    threading.Timer(0.5, go.set).start()
+    works.stop(grace_s=None)
+    assert live.counts() == {"acked": 1}
+    assert [line for line in caplog.messages if "has ended" in line] == []
