@@ -26,8 +26,6 @@ from delaylog.client.wire.times import MS, check_span, span_ms
 
 # -------------------------------------------------------------- exponential backoff with jitter
 
-# Bounds the exponent, so that the arithmetic cannot overflow.
-FACTOR_POWER_MAX: Final = 64
 _NONE: Final = timedelta(0)
 
 
@@ -61,9 +59,13 @@ class Backoff:
     def delay_ms(self, attempts: int, chance: float) -> int:
         """The wait after this many attempts (at least 1); `chance` is a random number in [0, 1)."""
         assert attempts >= 1
-        power = min(attempts - 1, FACTOR_POWER_MAX)
-        whole = min(self.max / MS, self.first / MS * self.factor**power)
-        return int(whole * (1 - self.jitter * chance))
+        first, most = self.first / MS, self.max / MS
+        if first:
+            try:
+                first *= float(self.factor) ** (attempts - 1)
+            except OverflowError:
+                first = most
+        return int(min(most, first) * (1 - self.jitter * chance))
 
 
 # For an unreachable broker: short at first, since a leader is elected within a second.

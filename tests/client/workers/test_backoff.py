@@ -26,6 +26,14 @@ def test_many_attempts_do_not_overflow() -> None:
     assert Backoff(factor=10).delay_ms(65_535, 0.0) == 300_000
 
 
+@pytest.mark.parametrize("factor", [70_000, 1e300, float("inf")])
+def test_a_huge_factor_does_not_overflow(factor: float) -> None:
+    """Or the failed message would never be settled."""
+    assert Backoff(factor=factor).delay_ms(1, 0.0) == 1_000
+    assert Backoff(factor=factor).delay_ms(100, 0.0) == 300_000
+    assert Backoff(first=timedelta(0), factor=factor).delay_ms(100, 0.0) == 0
+
+
 def test_none_at_all_is_a_wait_too() -> None:
     assert Backoff(first=timedelta(0), max=timedelta(0)).delay_ms(7, 0.0) == 0
 
