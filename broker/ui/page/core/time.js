@@ -88,7 +88,9 @@ export function parseTime(text) {
     return Math.round(brokerNow() + Number(`${step[1]}1`) * Number(step[2]) * unit[1]);
   }
   if (/^[1-9]\d{11,18}$/.test(word)) return parse(word);
-  const iso = word.replace(" ", "T");
+  // A browser reads `5` or `in 5` as a day of 2001, and a day alone as one of UTC.
+  const day = /^(\d{4}-\d\d-\d\d)(?:[ T](\d\d:\d\d.*))?$/.exec(word);
+  const iso = day ? `${day[1]}T${day[2] ?? "00:00"}` : "";
   const at = new Date(state.utc && !/(Z|[+-]\d\d:\d\d)$/.test(iso) ? `${iso}Z` : iso);
   if (Number.isNaN(at.getTime())) {
     throw new Error(`${word} is no time: write 2026-11-26 09:00, +90s, -2h, or now`);
