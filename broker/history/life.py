@@ -246,21 +246,29 @@ def lease_end_ms(delivery: Event, settles: Sequence[Event], default_ms: int) -> 
     """Earliest end of the lease, by the client's clock and by the broker's.
 
     The client's is counted from the start of the call, so it may be too early but never too late.
-    The broker's is `ABSENT` if unknown. An extension sets both, and may set an earlier end.
+    The broker's is `ABSENT` if unknown. An extension sets both, and may set an earlier end. Of two
+    that overlap either may be the last; one without an answer may come after all.
     """
     client_ms = delivery.t0 + (delivery.span_ms or default_ms)
     broker_ms = delivery.until
     if broker_ms == ABSENT and delivery.now != ABSENT:
         broker_ms = delivery.now + (delivery.span_ms or default_ms)
+    answered_ms, unknown_ms = -FOREVER, FOREVER
     for settle in settles:
         if settle.kind != Kind.EXTEND:
             continue
-        set_ms = settle.t0 + (settle.span_ms or default_ms)
+        span_ms = settle.span_ms or default_ms
         if settle.t1 == FOREVER:
-            if set_ms < client_ms:
-                client_ms, broker_ms = set_ms, ABSENT
+            unknown_ms = min(unknown_ms, span_ms)
+        elif settle.t0 > answered_ms:
+            client_ms, broker_ms = settle.t0 + span_ms, settle.until
         else:
-            client_ms, broker_ms = set_ms, settle.until
+            client_ms = min(client_ms, settle.t0 + span_ms)
+            broker_ms = min(broker_ms, settle.until)
+        if settle.t0 + unknown_ms < client_ms:
+            client_ms, broker_ms = settle.t0 + unknown_ms, ABSENT
+        if settle.is_known:
+            answered_ms = max(answered_ms, settle.t1)
     return client_ms, broker_ms
 
 
