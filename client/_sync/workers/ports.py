@@ -15,6 +15,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Protocol, Unpack
 
 from delaylog.client._sync.link import Link
+from delaylog.client.errors import AnswerLost, NotReached
 from delaylog.client.keywords import SettleTimes
 from delaylog.client.models import Settled
 from delaylog.client.shards.settlements import Verb
@@ -81,7 +82,12 @@ class LinkPort:
         answered: list[tuple[Part, Sequence[Settled]]] = []
         for part in settle_parts(self._link.places, verb, messages, **times):
             doubts: list[Exception] = []
-            answer = self._link.carry(part.call, doubts=doubts)
+            try:
+                answer = self._link.carry(part.call, doubts=doubts)
+            except NotReached as error:
+                if not answered:
+                    raise
+                raise AnswerLost(f"a part was carried out; then {error}") from error
             answered.append((part, part.results(answer, doubtful=bool(doubts))))
         return merged(len(messages), answered)
 

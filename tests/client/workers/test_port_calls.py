@@ -7,10 +7,14 @@ from array import array
 
 import msgpack
 import numpy as np
+import pytest
 
+from delaylog.client import AnswerLost, AsyncClient, NotReached
+from delaylog.client._async.workers.ports import AsyncLinkPort
 from delaylog.client.calls.call import Places
 from delaylog.client.models import Settled
 from delaylog.client.wire.bulk import SettleAnswer
+from delaylog.client.workers.consumer import Consumer
 from delaylog.client.workers.port_calls import COLUMNS_MIN, merged, settle_parts
 from tests.client.rows import received
 
@@ -49,6 +53,28 @@ def test_results_come_in_the_order_of_the_messages() -> None:
     results = merged(len(rows), answered)
     assert results[:4] == [Settled.GONE, Settled.DONE, Settled.GONE, Settled.UNKNOWN]
     assert set(results[4:]) == {Settled.DONE}
+
+
+async def test_a_broker_that_goes_away_between_two_parts_may_have_done_one() -> None:
+    """Or the worker takes what it acked there for lost leases, when it repeats both."""
+    rows = [*received([1], lease=1), *received(range(10, 10 + COLUMNS_MIN), lease=9)]
+    outcomes = [answer(), NotReached("no connection")]
+
+    async def carry(*_: object, **__: object) -> SettleAnswer:
+        outcome = outcomes.pop(0)
+        if isinstance(outcome, NotReached):
+            raise outcome
+        return outcome
+
+    async with AsyncClient() as client:
+        link = client._links[0]
+        link.carry = carry  # type: ignore[assignment, method-assign]
+        port = AsyncLinkPort(link, Consumer(topic="t", handler=print))
+        with pytest.raises(AnswerLost, match="a part was carried out; then no connection"):
+            await port.settle("ack", rows)
+        outcomes.append(NotReached("no connection"))
+        with pytest.raises(NotReached):
+            await port.settle("ack", rows)
 
 
 def test_after_a_lost_answer_gone_says_nothing() -> None:
