@@ -41,7 +41,8 @@ class SendCalls(QueuedSends):
         self._direct = DirectSender(outbox)
         self._timeout_s = min(links[0].transport.times.timeout_s, RETRY_FOR_S_MAX)
         self._posts: tuple[Place, ...] = tuple((link.name, link.post) for link in links)
-        lock = threading.Lock()
+        # Hooks are called under it, and may queue messages.
+        lock = threading.RLock()
         self._senders = tuple(
             ThreadSender(
                 link.post,

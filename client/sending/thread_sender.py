@@ -38,6 +38,8 @@ IDLE_S: Final = 10.0
 EXIT_FOR_S: Final = 5.0
 """How long queued messages are sent at exit without `close`. Most broker restarts take less, and
 supervisors kill a program after about ten seconds."""
+_here: Final = threading.local()
+"""Has `sends` in threads that send, whose hooks may queue messages but must not wait for room."""
 
 
 class Post(Protocol):
@@ -62,7 +64,7 @@ class ThreadSending(Sending):
 
     __slots__ = ("_lock",)
 
-    def __init__(self, batch: Batch, row: int, lock: threading.Lock) -> None:
+    def __init__(self, batch: Batch, row: int, lock: threading.RLock) -> None:
         super().__init__(batch, row)
         self._lock = lock
 
@@ -95,7 +97,7 @@ class ThreadSender(LaneSender):
         post: Post,
         outbox: Outbox,
         *,
-        lock: threading.Lock,
+        lock: threading.RLock,
         shard: str = "",
         spare: Callable[[set[str]], ThreadSender | None] | None = None,
         clock: Callable[[], float] = time.monotonic,
@@ -116,7 +118,7 @@ class ThreadSender(LaneSender):
         """
         with self._lock:
             if self._outbox.crowded:
-                self._wait_for_room(limit_s)
+                self._wait_for_room(0.0 if hasattr(_here, "sends") else limit_s)
             if self._closed:
                 raise ClientClosed
             if self._thread is None:
@@ -165,7 +167,7 @@ class ThreadSender(LaneSender):
         self._under_way: Lane | None = None
         self._begin_lanes()
 
-    def _reset_after_fork(self, lock: threading.Lock) -> None:
+    def _reset_after_fork(self, lock: threading.RLock) -> None:
         """Reset in a forked child: the parent has the thread and sends the queued messages."""
         lanes = self._lanes.all()
         self._lock = lock
@@ -213,6 +215,7 @@ class ThreadSender(LaneSender):
         return True
 
     def _run(self) -> None:
+        _here.sends = True
         woken = self._woken
         while True:
             with woken:
@@ -304,11 +307,11 @@ _senders: weakref.WeakSet[ThreadSender] = weakref.WeakSet()
 
 def _in_forked_child() -> None:
     """Reset all senders: threads are gone, locks may be held. One new lock per outbox."""
-    locks: dict[int, threading.Lock] = {}
+    locks: dict[int, threading.RLock] = {}
     for sender in list(_senders):
         outbox = sender._outbox
         if id(outbox) not in locks:
-            locks[id(outbox)] = threading.Lock()
+            locks[id(outbox)] = threading.RLock()
             outbox.reset_after_fork()
         sender._reset_after_fork(locks[id(outbox)])
 

@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from delaylog.client.errors import AnswerLost, BadRequest, ClientError
+from delaylog.client.errors import AnswerLost, BadRequest, ClientError, NotReachedInTime
+from delaylog.client.hooks import Hooks
 from delaylog.client.sending.batch import make_row
 from delaylog.client.sending.outbox import Outbox, SendLimits
 from delaylog.client.sending.thread_sender import ThreadSender, ThreadSending
@@ -35,7 +36,7 @@ class Stage:
         self.gate = threading.Event()
         self.gate.set()
         self.asked = threading.Event()
-        self.sender = ThreadSender(self.post, self.outbox, lock=threading.Lock(), shard="here")
+        self.sender = ThreadSender(self.post, self.outbox, lock=threading.RLock(), shard="here")
 
     def post(
         self,
@@ -280,7 +281,7 @@ def post(topic, wire, *_):
     print(n, flush=True)
     return SendAnswer(n, array("q", range(n)), array("q", range(n)), array("B", bytes(n)))
 
-sender = ThreadSender(post, Outbox(SendLimits(batch_max=10)), lock=threading.Lock())
+sender = ThreadSender(post, Outbox(SendLimits(batch_max=10)), lock=threading.RLock())
 for _ in range(100):
     sender.put("t", make_row(b"x"))
 """
@@ -313,7 +314,7 @@ def there(topic, wire, *_):
     return SendAnswer(1, array("q", [0]), array("q", [0]), array("B", [0]))
 
 for posts in ((away, away), (there,), (away,)):
-    outbox, lock = Outbox(SendLimits()), threading.Lock()
+    outbox, lock = Outbox(SendLimits()), threading.RLock()
     for number, post in enumerate(posts):
         sender = ThreadSender(post, outbox, lock=lock, shard=str(number))
         for _ in range(1 if post is there else 3):
@@ -328,3 +329,24 @@ def test_what_cannot_be_sent_when_the_interpreter_exits_is_counted() -> None:
     told = [line for line in ended.stderr.splitlines() if line.startswith("at exit: ")]
     why = "were not sent; the first: the program ended before the message was sent"
     assert sorted(told) == [f"at exit: 3 messages {why}", f"at exit: 6 messages {why}"]
+
+
+def test_a_hook_may_queue_messages(stages: Callable[..., Stage]) -> None:
+    """It is called in the thread that sends, which must not wait for itself."""
+    stage = stages(SendLimits(pending_max=2, batch_max=1))
+    said: list[ThreadSending | Exception] = []
+
+    class Resend(Hooks):
+        def on_sent(self, topic: str, n: int, seconds: float) -> None:
+            if topic == "t":
+                for _ in range(3):
+                    try:
+                        said.append(stage.put(b"more", "others"))
+                    except NotReachedInTime as error:
+                        said.append(error)
+
+    stage.outbox.hooks = Resend()
+    assert stage.put(b"first").result(WAIT).result == "created"
+    stage.sender.flush(WAIT_S)
+    assert [type(each) for each in said] == [ThreadSending, NotReachedInTime, NotReachedInTime]
+    assert stage.bodies == [b"first", b"more"]
