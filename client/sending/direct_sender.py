@@ -105,7 +105,7 @@ class DirectSender:
             try:
                 told = partial(outbox.retried, lane.topic, n)
                 answer = post(lane.topic, attempt.wire, told, left_s)
-                batch.shard = batch.shard or shard
+                batch.shard = shard
                 error = lane.answered(answer, self._clock())
             except Exception as failure:
                 error = failure

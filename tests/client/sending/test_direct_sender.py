@@ -74,6 +74,16 @@ def test_it_goes_to_the_next_shard_only_while_it_is_certainly_nowhere() -> None:
     assert [body for _, body in doubtful.taken] == [b"c"]
 
 
+def test_each_part_of_a_divided_batch_names_its_own_shard() -> None:
+    """Or a cancel by the id that the second shard has made goes to the first one."""
+    faults = ["none", "none", "unreached"]
+    first = FakeBroker(lambda: faults.pop(0), quota_rows=1)  # type: ignore[return-value,arg-type]
+    direct, _ = sender()
+    places = [("first", first.send), ("second", FakeBroker().send)]
+    outcomes = direct.send_rows("t", [make_row(b"a"), make_row(b"b")], places, 60.0)
+    assert [each.shard for each in outcomes if isinstance(each, Sent)] == ["first", "second"]
+
+
 def test_all_shards_down_is_told_within_the_time_limit() -> None:
     dead = FakeBroker(lambda: "unreached")
     direct, now = sender()
