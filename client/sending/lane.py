@@ -119,6 +119,8 @@ class Attempt:
     sequence: int
     lost: bool = False
     """Whether an earlier try may have been carried out."""
+    waited: bool = False
+    """Whether it has waited for a limit of the principal."""
     _wire: bytes = field(default=b"", repr=False)
 
     @property
@@ -340,13 +342,19 @@ class Lane:
     def _over_quota(self, error: ApiError, now_s: float) -> Verdict:
         attempt = self._under_way()
         deadline_s = self._deadline_s()
+        after_s = error.retry_after_s
         if attempt.n > 1 and now_s < deadline_s:
+            # The limit of a principal names no quota, counts calls too, and is one of a second.
+            may_wait = "quota" not in error.problem and not attempt.waited
+            if may_wait and after_s is not None and now_s + after_s <= deadline_s:
+                attempt.waited = True
+                return Verdict(after_s)
             # A part may fit into the quota when the whole does not, and one row far in the future
             # must not block the others.
             self._halve()
             return Verdict(0.0)
         backoff_s = self._pause_s()
-        pause_s = backoff_s if error.retry_after_s is None else error.retry_after_s
+        pause_s = backoff_s if after_s is None else after_s
         if now_s + pause_s > deadline_s:
             return self._give_up_attempt(error)
         return Verdict(pause_s)

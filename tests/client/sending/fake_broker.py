@@ -35,6 +35,8 @@ class FakeBroker:
     """How long each request was allowed to take."""
     quota_rows: int | None = None
     """More rows than this in a request are over the quota."""
+    names_quota: bool = False
+    """Whether a refusal names the quota, as that of a topic does and that of a principal not."""
     known: dict[tuple[str, str, int], tuple[bytes, SendAnswer]] = field(default_factory=dict)
     _seen_wires: dict[tuple[str, str, int], bytes] = field(default_factory=dict)
 
@@ -81,7 +83,8 @@ class FakeBroker:
             return self.known[name][1]
         over = self.quota_rows is not None and batch.n > self.quota_rows
         if fault == "quota" or over:
-            raise api_error(429, {"code": "quota"}, 0.5)
+            named = {"quota": "pending"} if self.names_quota else {}
+            raise api_error(429, {"code": "quota", **named}, 0.5)
         first = len(self.taken)
         self.taken += [(topic, body) for body in bodies]
         refs = array("q", range(first, first + batch.n))

@@ -77,7 +77,7 @@ def test_it_goes_to_the_next_shard_only_while_it_is_certainly_nowhere() -> None:
 def test_each_part_of_a_divided_batch_names_its_own_shard() -> None:
     """Or a cancel by the id that the second shard has made goes to the first one."""
     faults = ["none", "none", "unreached"]
-    first = FakeBroker(lambda: faults.pop(0), quota_rows=1)  # type: ignore[return-value,arg-type]
+    first = FakeBroker(lambda: faults.pop(0), quota_rows=1, names_quota=True)  # type: ignore[return-value,arg-type]
     direct, _ = sender()
     places = [("first", first.send), ("second", FakeBroker().send)]
     outcomes = direct.send_rows("t", [make_row(b"a"), make_row(b"b")], places, 60.0)

@@ -254,6 +254,19 @@ def test_a_quota_that_takes_a_part_gets_parts() -> None:
     assert [int(body) for _, body in carrier.broker.taken] == list(range(50))
 
 
+@pytest.mark.parametrize("limit", [True, False])
+def test_a_limit_of_calls_does_not_divide_a_batch(*, limit: bool) -> None:
+    """Each part would be a call, and wait for the next second. A quota of a topic names itself."""
+    faults: list[Fault] = ["quota"]
+    broker = FakeBroker(lambda: faults.pop() if faults else "none", names_quota=not limit)
+    carrier = Carrier(broker, batch_max=100)
+    for number in range(50):
+        carrier.queue(b"%d" % number)
+    carrier.run()
+    assert [int(body) for _, body in broker.taken] == list(range(50))
+    assert (broker.requests, carrier.now_s >= 100.5) == ((2, True) if limit else (3, False))
+
+
 def test_a_wait_that_a_quota_asks_for_and_that_is_too_long_fails_that_row_at_once() -> None:
     carrier = Carrier(FakeBroker())
     carrier.queue(b"far ahead")
