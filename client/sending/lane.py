@@ -67,7 +67,8 @@ class Producers:
         try:
             return self._spare.pop()
         except IndexError:
-            return Numbering(f"{self._name}-{next(self._numbers)}")
+            name, numbers = self._names
+            return Numbering(f"{name}-{next(numbers)}")
 
     def give_back(self, numbering: Numbering) -> None:
         """Return a numbering for reuse with any topic: sequences only have to increase."""
@@ -77,9 +78,10 @@ class Producers:
     def _begin(self) -> None:
         # An earlier run of the program may have used the same name with sequences from 0.
         unique = uuid.uuid4().hex
-        self._name = unique if self._label is None else f"{self._label}-{unique[:12]}"
+        name = unique if self._label is None else f"{self._label}-{unique[:12]}"
         self._spare: deque[Numbering] = deque()
-        self._numbers = itertools.count()
+        # At once, since several threads of a child may begin: no name may be counted twice.
+        self._names = name, itertools.count()
         self._process_id = os.getpid()
 
 

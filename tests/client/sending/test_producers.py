@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from delaylog.client.sending.lane import Producers
+from delaylog.client.sending import lane
+from delaylog.client.sending.lane import Numbering, Producers
 
 
 def test_a_numbering_that_is_given_back_goes_on_where_it_stood() -> None:
@@ -40,6 +42,24 @@ def test_threads_never_share_one() -> None:
         used = list(pool.map(use, range(4_000)))
     assert len(set(used)) == len(used)
     assert len({producer for producer, _ in used}) <= 8
+
+
+def test_threads_of_a_child_that_begin_at_once_never_share_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The first one is interrupted where it has made half of the new names."""
+    producers = Producers()
+    producers._process_id = -1
+    taken: list[str] = []
+
+    def interrupted() -> deque[Numbering]:
+        monkeypatch.undo()
+        taken.append(producers.take().producer)
+        return deque()
+
+    monkeypatch.setattr(lane, "deque", interrupted)
+    taken += [producers.take().producer, producers.take().producer]
+    assert len(set(taken)) == 3
 
 
 def test_a_forked_child_uses_other_names() -> None:
