@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from contextlib import suppress
 from datetime import timedelta
 
 import pytest
@@ -306,3 +307,32 @@ def test_a_stop_may_wait_for_ever(live: Live, kind: Kind, caplog: pytest.LogCapt
     works.stop(grace_s=None)
     assert live.counts() == {"acked": 1}
     assert [line for line in caplog.messages if "has ended" in line] == []
+
+
+def test_a_stop_that_is_cancelled_leaves_no_lease(live: Live) -> None:
+    works = Works("tasks", live)
+    inside, ended = threading.Event(), threading.Event()
+
+    @works.consumer(lease=timedelta(seconds=0.5))
+    async def handle(message: Message) -> None:
+        inside.set()
+        try:
+            await asyncio.sleep(60)
+        finally:
+            ended.set()
+
+    async def stopped() -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(0.1):
+                await works._in_loop.stop()
+
+    live.client.put_topic("t", {"backoff": {"first_ms": 0}})
+    live.send(["x"])
+    works.start()
+    assert inside.wait(20)
+    works._in_turn(stopped())
+    try:
+        assert ended.wait(20)
+        live.await_counts(ready=1)
+    finally:
+        works.stop()
