@@ -15,6 +15,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import timedelta
 from functools import partial
 from typing import Any, Final, Protocol
@@ -167,15 +168,12 @@ class ThreadSender(LaneSender):
         self._under_way: Lane | None = None
         self._begin_lanes()
 
-    def _reset_after_fork(self, lock: threading.RLock) -> None:
-        """Reset in a forked child: the parent has the thread and sends the queued messages."""
+    def _reset_after_fork(self, lock: threading.RLock) -> list[Lane]:
+        """Reset in a forked child; returns the lanes, whose messages the parent sends."""
         lanes = self._lanes.all()
         self._lock = lock
         self._begin()
-        error = ClientError("the process was forked: its parent sends this message")
-        for lane in lanes:
-            for batch, _ in lane.give_up(error, in_flight=False):
-                _wake_all(batch.waiters)
+        return lanes
 
     def _wait_for_room(self, limit_s: float | None) -> None:
         ends_s = None if limit_s is None else self._clock() + limit_s
@@ -308,12 +306,19 @@ _senders: weakref.WeakSet[ThreadSender] = weakref.WeakSet()
 def _in_forked_child() -> None:
     """Reset all senders: threads are gone, locks may be held. One new lock per outbox."""
     locks: dict[int, threading.RLock] = {}
+    lanes: list[Lane] = []
     for sender in list(_senders):
         outbox = sender._outbox
         if id(outbox) not in locks:
             locks[id(outbox)] = threading.RLock()
             outbox.reset_after_fork()
-        sender._reset_after_fork(locks[id(outbox)])
+        lanes += sender._reset_after_fork(locks[id(outbox)])
+    error = ClientError("the process was forked: its parent sends this message")
+    for lane in lanes:
+        # The thread that sends may have been noting an answer, so that a batch is half settled.
+        with suppress(AssertionError):
+            for batch, _ in lane.give_up(error, in_flight=False):
+                _wake_all(batch.waiters)
 
 
 def _at_exit() -> None:

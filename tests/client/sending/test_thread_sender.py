@@ -266,6 +266,31 @@ def test_a_forked_child_sends_its_own_and_the_parent_its_own(
     assert stage.bodies == [b"before", *(b"%d" % number for number in range(10))]
 
 
+def test_a_fork_while_an_answer_is_noted_leaves_the_child_all_senders() -> None:
+    """The thread that sends holds the lock then, and has counted rows whose outcome it lacks."""
+    asked, gate = threading.Event(), threading.Event()
+
+    def post(*_: object) -> SendAnswer:
+        asked.set()
+        gate.wait(WAIT_S)
+        raise ClientError("the test is over")
+
+    outbox, lock = Outbox(SendLimits()), threading.RLock()
+    one, other = (ThreadSender(post, outbox, lock=lock, shard=name) for name in "ab")
+    sending = one.put("t", make_row(b"x"))
+    assert asked.wait(WAIT_S)
+    sending._batch.left -= 1
+    child = os.fork()
+    if not child:
+        os._exit(int(one._lock is lock or other._lock is lock))
+    _, status = os.waitpid(child, 0)
+    sending._batch.left += 1
+    gate.set()
+    with pytest.raises(ClientError, match="the test is over"):
+        sending.result(WAIT)
+    assert status == 0
+
+
 EXITING = """
 import sys, threading, time
 from delaylog.client.wire.bulk import SendAnswer
