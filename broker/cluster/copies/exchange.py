@@ -119,9 +119,12 @@ class Copies:
             return
         for peer, one in leader.progress.items():
             self.giver.note_match(peer, one.match)
-        for peer in self._member.transport.connected():
-            if leader.progress[peer].behind:
-                self.giver.offer(peer, leader.epoch)
+        # A node may be connected that is no member for this leader: the change that added it again
+        # was not committed.
+        here = self._member.transport.connected()
+        behind = [peer for peer, one in leader.progress.items() if one.behind and peer in here]
+        for peer in sorted(behind, key=self.giver.last_offer):
+            self.giver.offer(peer, leader.epoch)
 
     def lost(self, peer: int) -> None:
         """The connection to a peer was lost."""

@@ -155,6 +155,8 @@ class CopyGiver:
         self._gift: Gift | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._number = 0
+        self._offered: dict[int, int] = {}
+        """The number of the newest copy that was offered to each peer."""
         self._not_before = 0.0
         self._pause_seconds = self._limits.pause_seconds
         self.given = 0
@@ -179,6 +181,7 @@ class CopyGiver:
         if self._gift is not None or self._machine.steady_s() < self._not_before:
             return
         self._number += 1
+        self._offered[peer] = self._number
         offer = CopyOffer(epoch, self._number)
         gift: Gift
 
@@ -187,6 +190,14 @@ class CopyGiver:
 
         gift = self._gift = Gift(peer, offer, tell, self._limits, self._machine.steady_s)
         self._send(peer, offer)
+
+    def last_offer(self, peer: int) -> int:
+        """The number of the newest copy that was offered to a peer; 0 = none.
+
+        The peer with the smallest goes first: one that fails every copy must not keep the others
+        from theirs.
+        """
+        return self._offered.get(peer, 0)
 
     def _pass_on(self, gift: Gift, part: CopyPart) -> None:
         if self._gift is gift and not gift.stopped:

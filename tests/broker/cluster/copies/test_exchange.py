@@ -199,3 +199,39 @@ async def test_who_is_behind_is_offered_a_copy(stage: Stage, tmp_path: Path) -> 
     stage.copies.look()
     assert not stage.copies.giving
     assert stage.sent[-1] == (OTHER, CopyEnd(0x60001, 1, False))
+
+
+async def test_a_connected_node_that_is_no_member_ends_nothing(
+    stage: Stage, tmp_path: Path
+) -> None:
+    """A removed node that knows a later configuration is connected: the change that added it again
+    was not committed, so this leader does not know it.
+    """
+    (tmp_path / "log").mkdir()
+    progress = {OTHER: SimpleNamespace(match=0, behind=True)}
+    leader = SimpleNamespace(serving=True, progress=progress, epoch=0x60001)
+    stage.replication.leader = leader  # type: ignore[assignment]
+    stage.copies.look()
+    assert stage.sent == [(OTHER, CopyOffer(0x60001, 1))]
+
+
+async def test_a_node_that_refuses_every_copy_keeps_no_other_node_from_one(
+    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one with too small a disk does."""
+    now_s = 1_000.0
+    machine = SimpleNamespace(steady_s=lambda: now_s)
+    monkeypatch.setattr(stage.copies.giver, "_machine", machine)
+    (tmp_path / "log").mkdir()
+    progress = dict.fromkeys((LEADER, OTHER), SimpleNamespace(match=0, behind=True))
+    leader = SimpleNamespace(serving=True, progress=progress, epoch=0x60001)
+    stage.replication.leader = leader  # type: ignore[assignment]
+    offered = []
+    for copy in range(1, 5):
+        stage.copies.look()
+        peer, offer = stage.sent.pop()
+        assert offer == CopyOffer(0x60001, copy)
+        offered.append(peer)
+        stage.copies.receive(peer, CopyEnd(0x60001, copy, False))
+        now_s += 100
+    assert sorted(offered[:2]) == sorted(offered[2:]) == [LEADER, OTHER]
