@@ -7,7 +7,6 @@ follow it. The leader writes the founding members and the cluster's id into a lo
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +37,8 @@ class KnownMembers:
         self._parted = True
         """Whether the nodes that the newest configuration removes were notified and dropped."""
         self._followed: Configuration | None = None
+        self._passed: list[Configuration] = []
+        """Configurations that were read since the folders of removed nodes were forgotten."""
         self._addresses = {**file.peers}
         """Addresses of the nodes that this one connects to."""
 
@@ -86,8 +87,6 @@ class KnownMembers:
                 self._member.transport.drop(peer, "the change of members was not committed")
         if configuration.version > self._removed_by and self.config.node in configuration.nodes:
             self.removed = False
-        passed = self._member.files.replica.epochs.configurations(before.version)
-        self._forget_folders([*passed, configuration])
         if configuration.version:
             log.info(
                 "members by configuration %d: voters %s, learners %s",
@@ -95,6 +94,9 @@ class KnownMembers:
                 list(configuration.deciding),
                 list(configuration.learners),
             )
+        passed = self._member.files.replica.epochs.configurations(before.version)
+        self._passed += [*passed, configuration]
+        self._forget_folders()
 
     def _part(self, replication: ReplicationNode) -> None:
         """Once a configuration is committed, notify the nodes that it removes, and drop them. Nodes
@@ -145,14 +147,16 @@ class KnownMembers:
                 return False
         return True
 
-    def _forget_folders(self, passed: Sequence[Configuration]) -> None:
+    def _forget_folders(self) -> None:
         """Forget the folders of removed nodes, which may be added again with empty folders.
 
         The folder of a connected node is kept if the newest configuration has the node, or if this
         node may not know the newest one yet: a blank node meets the others before it reads the
-        configurations that lacked them.
+        configurations that lacked them. On a full disk the next look does it.
         """
-        meta = self._member.files.meta
+        passed, meta = self._passed, self._member.files.meta
+        if not passed:
+            return
         known = [{*each.nodes} for each in passed if each.version]
         newest, behind = passed[-1], self._is_behind(passed[-1])
         gone = {
@@ -163,6 +167,7 @@ class KnownMembers:
         }
         if gone:
             meta.save(meta.meta.has_forgotten(gone))
+        self._passed = []
 
     def _is_connected(self, peer: int, incarnation: int) -> bool:
         """Whether a node is connected with this folder."""
@@ -196,6 +201,7 @@ class KnownMembers:
         self._part(replication)
         self._keep_id(replication)
         self._identify(replication)
+        self._forget_folders()
 
     def _raise_level(self) -> None:
         """Raise the log's level to the lowest that the members know. One that is away may know the

@@ -12,6 +12,7 @@ from delaylog.broker.cluster.config import load_cluster
 from delaylog.broker.cluster.members.known_members import KnownMembers
 from delaylog.replication.configuration import Configuration
 from delaylog.replication.messages import Message
+from delaylog.storage.errors import DiskFullError
 
 INCARNATION = 100
 """Node n serves with the folder 100 + n."""
@@ -208,3 +209,21 @@ def test_a_node_that_was_removed_is_forgotten_though_it_is_connected(tmp_path: P
     reader.reads(configuration(5, 1, 2, 3, 4), committed=True)
     reader.reads(configuration(6, 1, 2, 3, removed=(4,)), committed=True)
     assert {*reader.meta.meta.met} == {1, 3}
+
+
+def test_a_node_that_was_removed_is_forgotten_once_the_disk_has_room(tmp_path: Path) -> None:
+    """Until then it would be refused when it is added again with another folder."""
+    reader = Reader(tmp_path, dict.fromkeys((1, 3), 6))
+    reader.meta.meta.met = {node: INCARNATION + node for node in (1, 3, 4)}
+    reader.reads(configuration(5, 1, 2, 3, 4), committed=True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(MetaFile, "save", _full)
+        with pytest.raises(DiskFullError):
+            reader.reads(configuration(6, 1, 2, 3, removed=(4,)), committed=True)
+    reader.passed = []
+    assert reader.reads(reader.replication.configuration, committed=True) == {1, 2, 3}
+    assert {*reader.meta.meta.met} == {1, 3}
+
+
+def _full(file: MetaFile, meta: Meta) -> None:
+    raise DiskFullError("no space left on device")
