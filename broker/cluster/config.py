@@ -105,7 +105,7 @@ def name_field(table: Mapping[str, Any], key: str, where: str) -> str:
 
 
 def parse_address(text: str, name: str) -> Address:
-    """The host, in lower case, and the port of HOST:PORT; `name` = the full name of the key."""
+    """The host, in its usual spelling, and the port of HOST:PORT; `name` = the name of the key."""
     host, colon, port = text.rpartition(":")
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
@@ -116,7 +116,8 @@ def parse_address(text: str, name: str) -> Address:
         raise ClusterError(f"{name} must be HOST:PORT, not {text!r}")
     if not 0 < int(port) <= 65_535:
         raise ClusterError(f"{name}: a port is 1 to 65535, not {port}")
-    return host.lower(), int(port)
+    # An IPv6 address has several spellings; two of them are the same address.
+    return str(ipaddress.ip_address(host)) if is_numeric(host) else host.lower(), int(port)
 
 
 def _is_bad_ipv4(host: str) -> bool:
@@ -348,7 +349,9 @@ def _peer(table: Mapping[str, Any], where: str) -> Address:
     text = text_field(table, "peer", where, hint)
     host, port = parse_address(text, f"{where}peer")
     address = ipaddress.ip_address(host) if is_numeric(host) else None
-    if address and (address.is_unspecified or address.is_multicast or address.is_reserved):
+    # `is_reserved` of IPv6 includes ::1 and all addresses that stand for one of IPv4.
+    reserved = address is not None and address.version == 4 and address.is_reserved
+    if address and (address.is_unspecified or address.is_multicast or reserved):
         raise ClusterError(f"{where}peer: the others cannot connect to {text!r}; say {hint}")
     return host, port
 

@@ -213,6 +213,8 @@ def test_what_is_refused(folder: Path, old: str, new: str, says: str) -> None:
         ("[fd00::2]:8712", "", ("fd00::2", 8712), ("fd00::2", 8712)),
         ("beta:8712", "10.0.0.2:1", ("beta", 8712), ("10.0.0.2", 1)),
         ("10.0.0.2:8712", "[::]:8712", ("10.0.0.2", 8712), ("::", 8712)),
+        ("[::1]:8712", "", ("::1", 8712), ("::1", 8712)),
+        ("[64:ff9b::a00:2]:8712", "", ("64:ff9b::a00:2", 8712), ("64:ff9b::a00:2", 8712)),
     ],
 )
 def test_where_a_node_is_and_listens(
@@ -234,6 +236,13 @@ def test_two_elections_on_one_port(folder: Path) -> None:
     text = GOOD.replace("10.0.0.3:8712", "10.0.0.1:8719").replace("8800", "8712")
     with pytest.raises(ClusterError, match=r"members\.2\.election_port and members\.0\.election"):
         load(folder, text)
+
+
+def test_one_address_written_in_two_ways(folder: Path) -> None:
+    text = GOOD.replace("10.0.0.1:8712", "[FD00:0::1]:8712")
+    assert load(folder, text).member(0).peer == ("fd00::1", 8712)
+    with pytest.raises(ClusterError, match=r"members\.1\.peer and members\.0\.peer are both"):
+        load(folder, text.replace("10.0.0.2:8712", "[fd00::1]:8712"))
 
 
 def test_missing_file(tmp_path: Path) -> None:
