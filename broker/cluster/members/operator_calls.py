@@ -163,7 +163,12 @@ class MemberChanges:
                 "move takes one node and its new addresses, such as peer and http"
             )
         (node,) = nodes
-        contacts = self._contacts(before, node, {**before.contacts[node], **contact})
+        known: dict[str, Any] = {**before.contacts[node]}
+        old = make_member(node, known)
+        if old.election == old.peer:
+            # A cluster file without it means the port of `peer`, which may move.
+            known.pop("election_port", None)
+        contacts = self._contacts(before, node, {**known, **contact})
         return before.with_contacts(contacts, before.cluster)
 
     def _contacts(

@@ -445,3 +445,38 @@ def test_metrics(fake: Fake) -> None:
     assert 'delaylog_cluster_role{role="follower"} 1.0' in lines
     assert not [line for line in lines if line.startswith("delaylog_cluster_gate_age_seconds ")]
     assert not [line for line in lines if line.startswith("delaylog_cluster_follower_lag_bytes{")]
+
+
+@pytest.mark.parametrize(
+    ("before", "contact", "after"),
+    [
+        (8702, {"peer": "10.0.0.2:9702"}, 9702),
+        (8702, {"peer": "10.0.0.2:9702", "election_port": 8800}, 8800),
+        (8800, {"peer": "10.0.0.2:9702"}, 8800),
+        (8702, {"http": "10.0.0.2:8711"}, 8702),
+    ],
+)
+def test_the_port_of_elections_moves_with_the_peer_address(
+    fake: Fake, before: int, contact: dict[str, Any], after: int
+) -> None:
+    """Unless the node has another one: a cluster file that names none means the port of `peer`."""
+    members = tuple(
+        replace(
+            each,
+            http_url=f"http://10.0.0.1:{8600 + each.node}",
+            election=("10.0.0.1", before if each.node == 2 else each.election[1]),
+        )
+        for each in fake.config.members
+    )
+    fake.config = replace(fake.config, members=members)
+    contacts = {each.node: each.contact for each in members}
+    fake.replication.configuration = Configuration((1, 2, 3), version=1, contacts=contacts)
+    fake.members.follow = lambda replication: None
+
+    def change(configuration: Configuration) -> None:
+        fake.replication.configuration = configuration
+
+    fake.replication.leadership.change = change
+    asyncio.run(fake.calls().change_members("move", ["beta"], contact))
+    moved = fake.replication.configuration.contacts[2]
+    assert (moved["election_port"], moved["name"]) == (str(after), "beta")
