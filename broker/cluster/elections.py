@@ -84,8 +84,10 @@ def _make_raftos(
         return leader.order.tick if leader is not None and leader.serving else None
 
     def accept_tick(tick: EpochTick) -> None:
-        if member.replication is not None:
-            member.replication.accept_tick(tick)
+        replication = member.replication
+        if replication is not None:
+            # As an input, which may find the disk full.
+            member.take_input(lambda: replication.accept_tick(tick))
 
     settings = OracleSettings(
         cluster_id=config.cluster_id,

@@ -94,12 +94,11 @@ class TickSlots:
 
     def write(self, record: TickRecord) -> None:
         """Write a record into the older slot, without a sync: an older record is safe, it only
-        proves less.
+        proves less. On a full disk nothing changes.
         """
-        self._sequence += 1
-        self.newest = record
-        slot = self._sequence % 2
-        self._file.pwritev([encode_slot(record, self._sequence)], slot * TICK_SLOT_STRIDE)
+        sequence = self._sequence + 1
+        self._file.pwritev([encode_slot(record, sequence)], sequence % 2 * TICK_SLOT_STRIDE)
+        self._sequence, self.newest = sequence, record
 
     def sync(self) -> None:
         """Make the slots durable."""

@@ -6,18 +6,23 @@ Method: a peer oracle without connections, and an election that says what the te
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from random import Random
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from delaylog.broker.cluster.elections import may_use_raftos
+from delaylog.broker.cluster.elections import make_oracle, may_use_raftos
 from delaylog.broker.cluster.member_oracle import DATAGRAM_MS_MAX, TRANSFER_EVERY_MS, MemberOracle
+from delaylog.broker.host.machine import REAL
 from delaylog.replication.configuration import Configuration
+from delaylog.replication.epochs import EpochTick
 from delaylog.replication.errors import ClusterError
 from delaylog.replication.messages import Canvass, Message, Role, Support
 from delaylog.replication.oracle import LogState, PeerOracle, View
+from delaylog.storage.errors import DiskFullError
+from delaylog.storage.files.os_file_system import OsFileSystem
 
 ADDRESSES = {node: (f"10.0.0.{node}", 8712) for node in (1, 2, 3)}
 
@@ -212,3 +217,38 @@ def test_members_change() -> None:
 )
 def test_raftos_knows_numeric_addresses_only(hosts: list[str], fits: bool) -> None:
     assert may_use_raftos({node: (host, 8712) for node, host in enumerate(hosts)}) is fits
+
+
+def test_a_tick_by_datagram_is_an_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If there is no space for it, that must not end the node."""
+    raftos_oracle = pytest.importorskip("delaylog.replication.raftos_oracle")
+    made: list[Any] = []
+    monkeypatch.setattr(raftos_oracle, "RaftosOracle", lambda *given: made.append(given[-1]))
+    members = [SimpleNamespace(node=node, election=at) for node, at in ADDRESSES.items()]
+    config = SimpleNamespace(
+        node=1, members=members, cluster_id=bytes(16), keys=lambda use: (bytes(range(32)),)
+    )
+    failed: list[Exception] = []
+
+    def take_input(take: Callable[[], object]) -> None:
+        try:
+            take()
+        except DiskFullError as error:
+            failed.append(error)
+
+    def accept_tick(tick: EpochTick) -> None:
+        raise DiskFullError("no space left on device")
+
+    member: Any = SimpleNamespace(
+        config=config,
+        file=SimpleNamespace(listen_election=ADDRESSES[1]),
+        machine=REAL,
+        members=SimpleNamespace(deciding=(1, 2, 3)),
+        replication=SimpleNamespace(accept_tick=accept_tick),
+        transport=SimpleNamespace(send=None),
+        take_input=take_input,
+    )
+    oracle = make_oracle(OsFileSystem(), "data", member)
+    oracle._make()
+    made[0].accept_tick(EpochTick())
+    assert len(failed) == 1

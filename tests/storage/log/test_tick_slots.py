@@ -6,13 +6,16 @@ Method: cut and tear every write on the fake disk, damage each slot, and read wh
 from __future__ import annotations
 
 import contextlib
+from pathlib import Path
 
 import pytest
 
+from delaylog.storage.errors import DiskFullError
 from delaylog.storage.layout import TICK_SLOT_SIZE, TICK_SLOT_STRIDE
 from delaylog.storage.log.frames import Tick
 from delaylog.storage.log.tick_slots import TickRecord, TickSlots
 from tests.storage.fake_disk import SURVIVALS, DiskCrashed, FakeDisk, Survival
+from tests.storage.small_disk import SmallDisk
 
 PATH = "data/tick"
 
@@ -95,3 +98,27 @@ def test_crash_at_every_operation(survival: Survival) -> None:
                 assert synced == 0
             else:
                 assert found in (record(synced), record(number))
+
+
+def test_a_write_without_space_changes_nothing(tmp_path: Path) -> None:
+    """The second slot takes space when it is first written. The record that was not stored does not
+    count as the newest, and the slot of the newest one is not overwritten.
+    """
+    disk = SmallDisk(str(tmp_path), 1 << 20)
+    slots = TickSlots(disk, str(tmp_path / "tick"))
+    for number in range(1, 3):
+        slots.write(record(number))
+    slots.close()
+    first = (tmp_path / "tick").read_bytes()[:TICK_SLOT_SIZE]
+    (tmp_path / "tick").write_bytes(first)
+    slots = TickSlots(disk, str(tmp_path / "tick"))
+    before = slots.newest
+    disk.take_all()
+    for number in range(3, 5):
+        with pytest.raises(DiskFullError):
+            slots.write(record(number))
+        assert slots.newest == before
+    assert (tmp_path / "tick").read_bytes() == first
+    disk.others = 0
+    slots.write(record(5))
+    assert TickSlots(disk, str(tmp_path / "tick")).newest == slots.newest == record(5)
