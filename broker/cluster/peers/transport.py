@@ -527,6 +527,11 @@ class PeerTransport:
                             # number again, which may be that of another file.
                             sock.detach()
                 await connection.settled
+        except asyncio.CancelledError:
+            # Nobody waits for its handshake any more, which may never end.
+            if connection.hello is None:
+                connection.close(None)
+            raise
         except OSError as error:
             if connection.hello is not None:
                 return

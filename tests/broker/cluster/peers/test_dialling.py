@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 
 from delaylog.broker.cluster.peers import PeerLimits, Refused
-from delaylog.broker.cluster.peers.handshake import HandshakeError
+from delaylog.broker.cluster.peers.handshake import CHALLENGE_SIZE, HandshakeError
 from delaylog.broker.host.system import name_lookup
-from tests.broker.cluster.peers.rig import KEY, Rig, ack
+from tests.broker.cluster.peers.rig import KEY, WAIT_S, Rig, ack
 from tests.waiting import until
 
 QUICK = PeerLimits(redial_min_ms=5, redial_max_ms=10, refusals_quick=3, refused_max_ms=60_000)
@@ -149,3 +149,25 @@ async def test_a_peer_that_is_away_is_dialled_at_the_same_pace(rig: Rig) -> None
     await until(lambda: one.transport.counts.peers[1].dials_failed > 50)
     await rig.start(1)
     await until(lambda: one.transport.connected() == {1})
+
+
+async def test_a_dial_that_is_given_up_closes_its_connection(rig: Rig) -> None:
+    """A machine that has vanished would keep it open for ever."""
+    ended = asyncio.Event()
+
+    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(ConnectionError):
+            await reader.readexactly(CHALLENGE_SIZE)
+            begun.set()
+            await reader.read()
+        ended.set()
+        writer.close()
+
+    begun = asyncio.Event()
+    rig.make_addresses(2)
+    async with await asyncio.start_server(silent, *rig.addresses[1]):
+        one = await rig.start(0)
+        await asyncio.wait_for(begun.wait(), WAIT_S)
+        one.transport.set_addresses({0: rig.addresses[0]})
+        await asyncio.wait_for(ended.wait(), 5)
+        assert one.refused == {}
