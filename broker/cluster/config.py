@@ -349,8 +349,10 @@ def _peer(table: Mapping[str, Any], where: str) -> Address:
     text = text_field(table, "peer", where, hint)
     host, port = parse_address(text, f"{where}peer")
     address = ipaddress.ip_address(host) if is_numeric(host) else None
-    # `is_reserved` of IPv6 includes ::1 and all addresses that stand for one of IPv4.
-    reserved = address is not None and address.version == 4 and address.is_reserved
+    if isinstance(address, ipaddress.IPv6Address):
+        address = address.ipv4_mapped or address
+    # `is_reserved` of IPv6 includes ::1 and the addresses of NAT64.
+    reserved = isinstance(address, ipaddress.IPv4Address) and address.is_reserved
     if address and (address.is_unspecified or address.is_multicast or reserved):
         raise ClusterError(f"{where}peer: the others cannot connect to {text!r}; say {hint}")
     return host, port
@@ -362,6 +364,14 @@ def _peer(table: Mapping[str, Any], where: str) -> Address:
 def check_members(members: Iterable[Member]) -> None:
     """Check that no two members share a name or an address. Raises ClusterError."""
     members = [*members]
+    indexes = {str(m.node) for m in members}
+    for m in members:
+        if m.name in indexes - {str(m.node)}:
+            # Calls name a node by either.
+            raise ClusterError(
+                f"members.{m.node}.name is {m.name!r}, the index of another member; name it "
+                "otherwise"
+            )
     _refuse_same((f"members.{m.node}.name", m.name) for m in members)
     _refuse_same((f"members.{m.node}.{key}", at) for m in members for key, at in _tcp(m))
     _refuse_same((f"members.{m.node}.election_port", m.election) for m in members)
