@@ -140,8 +140,9 @@ class DispatchOrder:
             self._put(self.tick._replace(position=position))
 
     def _put(self, tick: EpochTick) -> None:
-        self.tick = tick
+        # In this order: there may be no space for it.
         self._publish(tick)
+        self.tick = tick
 
 
 class Acks(Enum):
