@@ -26,7 +26,7 @@ from contextlib import closing
 from queue import SimpleQueue
 from typing import NamedTuple
 
-from delaylog.storage.errors import CorruptionError, DiskFailedError
+from delaylog.storage.errors import CorruptionError, DiskFailedError, DiskFullError
 from delaylog.storage.files.file_system import File, FileSystem, parent_of
 from delaylog.storage.layout import FrameKind
 from delaylog.storage.log.frames import Frame, Tick, encode_frame
@@ -496,7 +496,11 @@ class PhysicalLog:
         if recent is not None:
             return recent
         if start >= self.written_position or self.pending_size:
-            self.write_pending()
+            try:
+                self.write_pending()
+            except DiskFullError:
+                if start >= self.written_position:
+                    raise
         assert self.first_position <= start < self.written_position, "there is a frame to read"
         base, end = self.segments.span(start)
         with closing(self.segments.open(base)) as file:

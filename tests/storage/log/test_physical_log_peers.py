@@ -6,14 +6,17 @@ frames begin, and cuts meet each kind of power cut.
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from delaylog.storage.errors import CorruptionError
+from delaylog.storage.errors import CorruptionError, DiskFullError
 from delaylog.storage.layout import FRAME_HEADER_SIZE
 from delaylog.storage.log.log_reader import segment_bases, segment_name
 from delaylog.storage.log.physical_log import PhysicalLog
 from tests.storage.fake_disk import SURVIVALS, FakeDisk, Survival
 from tests.storage.log.small_log import FOLDER, SMALL, append, open_log, payload
+from tests.storage.small_disk import SmallDisk
 
 
 def several(count: int = 12) -> tuple[FakeDisk, PhysicalLog, list[int]]:
@@ -130,3 +133,24 @@ def test_what_another_node_had_synced_proves_nothing_here() -> None:
                 list(again.recover(0, 0))
         else:
             assert list(again.recover(0, 0)) == []
+
+
+def test_a_full_disk_hides_no_frame_that_was_written(tmp_path: Path) -> None:
+    """A leader that cannot write sends a follower that is behind what it has; and the rounds of all
+    followers are sent together.
+    """
+    disk = SmallDisk(str(tmp_path), 1 << 20)
+    log = PhysicalLog(disk, str(tmp_path / "log"))
+    list(log.recover(0, 0))
+    append(log, b"written")
+    log.write_pending()
+    log.sync()
+    end = log.written_position
+    disk.take_all()
+    queued = append(log, b"queued")
+    assert log.read(0, 1 << 20)[FRAME_HEADER_SIZE:] == b"written"
+    with pytest.raises(DiskFullError):
+        log.read(queued, 1)
+    disk.others = 0
+    assert len(log.read(0, 1 << 20)) == log.end_position > end
+    log.close()
