@@ -109,7 +109,8 @@ class Voter:
             raise PeerError(f"node {source} continues from a log that differs from this one")
         elif offset < log.end:
             data = log.read(offset, self._bytes_max)
-            self._send(source, Fetched(epoch, offset, log.end, data))
+            at = offset if data else log.first_position
+            self._send(source, Fetched(epoch, at, log.end, data))
 
     def _shows(self, epoch: int) -> bool:
         """Whether the log is frozen for this epoch: only for the one that was promised."""

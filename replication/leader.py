@@ -265,6 +265,10 @@ class Leader:
             if sent and not one.known:
                 break
             data = log.read(one.next, self._timing.append_bytes_max)
+            if not data:
+                # Another thread has removed it meanwhile: as above.
+                one.next = log.end
+                break
             self._send_append(peer, data)
             one.next += len(data)
             sent = True

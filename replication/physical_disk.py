@@ -14,6 +14,7 @@ from typing import Final
 from delaylog.replication.configuration import Configuration
 from delaylog.replication.epochs import NO_TICK, EpochEntries, EpochTable, EpochTick
 from delaylog.replication.replica import RawFrame
+from delaylog.storage.errors import CorruptionError
 from delaylog.storage.layout import FrameKind
 from delaylog.storage.log.frames import FIRST_LEVEL, Frame, decode_level
 from delaylog.storage.log.log_reader import frames_in
@@ -71,7 +72,13 @@ class PhysicalReplicaLog:
         if position == start and 0 < len(data) <= bytes_max:
             # Most often it is read for the other follower.
             return data
-        data = self._log.read(start, bytes_max)
+        try:
+            data = self._log.read(start, bytes_max)
+        except (CorruptionError, FileNotFoundError):
+            if start < self.first_position:
+                # Another thread has removed the segment meanwhile.
+                return b""
+            raise
         if start < self._log.found_end:
             # These frames were not checked since they were written; a peer would refuse corrupt
             # ones. Raises CorruptionError.

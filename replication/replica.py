@@ -114,7 +114,10 @@ class ReplicaLog(Protocol):
         """The end of the part that is synced."""
 
     def read(self, start: int, bytes_max: int) -> Block:
-        """Whole frames, the first at `start`: as many as fit, and at least one."""
+        """Whole frames, the first at `start`: as many as fit, and at least one.
+
+        Nothing if it was removed: another thread may do that at any time.
+        """
 
     def append_frames(self, data: Block, frames: Sequence[RawFrame]) -> None:
         """Append checked frames."""

@@ -501,7 +501,7 @@ class PhysicalLog:
             except DiskFullError:
                 if start >= self.written_position:
                     raise
-        assert self.first_position <= start < self.written_position, "there is a frame to read"
+        assert start < self.written_position, "there is a frame to read"
         base, end = self.segments.span(start)
         with closing(self.segments.open(base)) as file:
             last = self.written_position if end is None else end

@@ -4,11 +4,21 @@ from __future__ import annotations
 
 import pytest
 
+from delaylog.replication.campaign import Voter
 from delaylog.replication.configuration import Configuration
 from delaylog.replication.epochs import EpochTick
 from delaylog.replication.errors import PeerError
 from delaylog.replication.leader import Acks, Leader
-from delaylog.replication.messages import Ack, Append, NeedsCopy, Readmit, Readmitted, Reject
+from delaylog.replication.messages import (
+    Ack,
+    Append,
+    Fetch,
+    Fetched,
+    NeedsCopy,
+    Readmit,
+    Readmitted,
+    Reject,
+)
 from tests.replication.memory_disk import MemoryLog, MemoryTicks
 from tests.replication.parts import BEGIN, FRAME, Cluster, Outbox, extend, log_of, replica
 
@@ -302,3 +312,36 @@ def test_nodes_outside_the_majority_do_not_keep_a_leader_connected() -> None:
         for peer in peers:
             made.ack(peer, 0, made.leader.gate.seq, now_ms=now_ms)
         assert made.leader.is_cut(now_ms + 500) is (peers != (1, 3))
+
+
+class Removing(MemoryLog):
+    """Another thread removes the first half of the log during each read."""
+
+    def read(self, start: int, bytes_max: int) -> bytes:
+        self.first_position = self.ends[len(self.ends) // 2]
+        return b"" if start < self.first_position else super().read(start, bytes_max)
+
+
+def test_a_leader_whose_log_is_removed_as_it_is_shipped(made: Made) -> None:
+    """As with a peer that is behind the start of the log: its next answer shows that."""
+    log = Removing()
+    extend(log, [(E1, 1), (E2, 0)])
+    made = Made(log)
+    made.rows(10)
+    made.out.take()
+    assert not made.leader.ship(1)
+    assert made.leader.progress[1].next == log.end
+    made.leader.send_round(50)
+    assert [(to, message.data) for to, message in made.out.take()] == [(1, b""), (2, b"")]
+
+
+def test_a_voter_whose_log_is_removed_as_it_is_fetched(cluster: Cluster) -> None:
+    """The candidate needs a copy."""
+    log = Removing()
+    extend(log, [(E1, 10)])
+    out = Outbox()
+    disk = cluster.disks[1]
+    voter = Voter(replica(1, log, MemoryTicks(), out), disk.meta)
+    voter.promise(E2)
+    voter.fetch(0, Fetch(E2, 0, ()))
+    assert out.take() == [(0, Fetched(E2, log.first_position, log.end, b""))]

@@ -15,6 +15,7 @@ from delaylog.replication.node import ReplicationNode
 from delaylog.replication.physical_disk import PhysicalReplicaLog, SlotTicks
 from delaylog.replication.replica import split_frames
 from delaylog.storage.errors import CorruptionError
+from delaylog.storage.files.file_system import File
 from delaylog.storage.layout import FrameKind
 from delaylog.storage.log.frames import Tick
 from delaylog.storage.log.physical_log import PhysicalLog
@@ -129,3 +130,29 @@ def test_rot_is_not_shipped() -> None:
     again.disk.flip(name, (end - 10) * 8)
     with pytest.raises(CorruptionError):
         again.log.read(0, end)
+
+
+def test_frames_that_are_removed_during_a_read_are_no_damage(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A checkpoint removes segments in another thread while a peer is sent old frames."""
+    folder = Folder(FakeDisk())
+    for counter in range(1, 40):
+        begin(folder, counter)
+        folder.sync()
+    segments = folder.physical.segments
+    opened = segments.open
+
+    def open_late(base: int) -> File:
+        folder.physical.drop_below(folder.log.end)
+        return opened(base)
+
+    monkeypatch.setattr(segments, "open", open_late)
+    assert folder.log.read(0, 100) == b""
+    assert folder.log.first_position > 0
+    assert folder.log.read(0, 100) == b""
+    monkeypatch.undo()
+    assert len(folder.log.read(folder.log.first_position, 64)) == 64
+    folder.disk.unlink(segments.path(folder.log.first_position))
+    with pytest.raises(FileNotFoundError):
+        folder.log.read(folder.log.first_position, 1)
