@@ -70,7 +70,8 @@ def decode_status(message: NodeStatus) -> Status:
     """The status in a message. Raises PeerError."""
     try:
         members = msgpack.unpackb(message.members, strict_map_key=False)
-    except ValueError as error:
+    except (ValueError, TypeError) as error:
+        # A key that is a list is a TypeError.
         raise PeerError(f"a node's status is not msgpack: {error}") from error
     if not isinstance(members, dict):
         raise PeerError("a node's status is not a map")

@@ -42,6 +42,7 @@ def test_members_of_other_releases_are_ignored_or_have_defaults() -> None:
     "bad",
     [
         NodeStatus(b"\xc1"),
+        NodeStatus(b"\x81\x91\x01\x02"),
         message([1]),
         message({"wall_us": "now"}),
         message({"wall_us": True}),
