@@ -86,6 +86,8 @@ class ClusterNode:
     async def leave(self) -> None:
         """Hand over before the node ends, if it leads."""
         for _ in range(LEAVE_TRIES):
+            # An operator may have begun one, or this node, as it is unfit.
+            await self.member.until_handed_over()
             if not self.member.leading or not self.member.config.others:
                 return
             try:

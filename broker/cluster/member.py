@@ -431,6 +431,10 @@ class ClusterMember:
         """
         return await self._lead.hand_over(target)
 
+    async def until_handed_over(self) -> None:
+        """Wait for the end of a hand-over that is under way, if any."""
+        await self._lead.until_handed_over()
+
     def let_go(self, out_ms: int) -> None:
         """Give up the leadership without a successor, and stay out of elections for `out_ms`."""
         self._lead.let_go(out_ms)

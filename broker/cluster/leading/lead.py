@@ -134,6 +134,11 @@ class Handover:
         target, self.target = self.target, None
         return target
 
+    async def until_over(self) -> None:
+        """Wait for the end of the one that is under way, if any."""
+        if self._ended is not None:
+            await asyncio.wait([self._ended])
+
     def end(self, *, done: bool) -> None:
         """This node no longer leads (`done`), or leads on. Without a hand-over it does nothing."""
         self.target = None
@@ -208,10 +213,15 @@ class Lead:
         # The final tick goes out with a round.
         self._pace.note_busy()
         self._host.pump()
-        if not await ended:
+        # It goes on if the caller leaves, and somebody else may wait for its end.
+        if not await asyncio.shield(ended):
             return None
         self._member.counts.handed_over += 1
         return target
+
+    async def until_handed_over(self) -> None:
+        """Wait for the end of a hand-over that is under way, if any."""
+        await self._handover.until_over()
 
     def _leading(self) -> tuple[ReplicationNode, Leader]:
         replication = self._host.replication

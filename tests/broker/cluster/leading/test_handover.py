@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from types import SimpleNamespace
 
 import pytest
 
+from delaylog.broker.cluster.cluster_node import ClusterNode
 from delaylog.broker.cluster.leading.lead import Handover, furthest
 
 
@@ -44,3 +46,36 @@ async def test_one_that_nobody_took_is_given_to_nobody_later() -> None:
     handover.end(done=False)
     assert handover.target is None
     assert not await ended
+
+
+async def test_a_node_that_ends_waits_for_the_hand_over_that_is_under_way(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """While it is, another one is refused at once, and a leader that is gone costs an election."""
+    handover, asked = Handover(), []
+
+    async def hand_over(target: int | None) -> int | None:
+        asked.append(target)
+        return None
+
+    member = SimpleNamespace(
+        leading=True,
+        config=SimpleNamespace(others=(2, 3)),
+        hand_over=hand_over,
+        until_handed_over=handover.until_over,
+    )
+    caller = asyncio.create_task(_ask(handover))
+    await asyncio.sleep(0)
+    caller.cancel()
+    leaving = asyncio.create_task(ClusterNode(None, member).leave())  # type: ignore[arg-type]
+    await asyncio.sleep(0.02)
+    assert (asked, leaving.done()) == ([], False)
+    member.leading = False
+    handover.end(done=True)
+    await leaving
+    assert (asked, caplog.messages) == ([], [])
+
+
+async def _ask(handover: Handover) -> bool:
+    """As a call that its client leaves."""
+    return await asyncio.shield(handover.begin(2))
