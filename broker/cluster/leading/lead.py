@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Final
 
 from delaylog.broker.cluster.leading.gate import Pace
@@ -108,9 +108,13 @@ class SafeSends:
 # once whom to elect.
 
 
-def furthest(leader: Leader) -> int | None:
-    """The other voter with the longest log; None if there is no other voter."""
-    able = [(one.match, peer) for peer, one in leader.progress.items() if one.counts]
+def furthest(leader: Leader, connected: Collection[int]) -> int | None:
+    """The connected voter with the longest log; None if no other voter is connected."""
+    able = [
+        (one.match, peer)
+        for peer, one in leader.progress.items()
+        if one.counts and peer in connected
+    ]
     return max(able)[1] if able else None
 
 
@@ -206,7 +210,7 @@ class Lead:
         if target is None:
             target = self._member.fitness.target()
         if target is None:
-            target = furthest(leader)
+            target = furthest(leader, self._member.transport.connected())
         if target is None or not replication.hand_over(target, self._pace.now()):
             return None
         ended = self._handover.begin(target)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -20,12 +21,14 @@ def _leader(**places: tuple[int, bool]) -> SimpleNamespace:
 
 
 def test_the_voter_that_holds_most_is_the_furthest() -> None:
-    leader = _leader(node2=(700, True), node3=(900, True), node4=(950, False))
-    assert furthest(leader) == 3, "a learner cannot lead"  # type: ignore[arg-type]
+    leader: Any = _leader(node2=(700, True), node3=(900, True), node4=(950, False))
+    assert furthest(leader, {2, 3, 4}) == 3, "a learner cannot lead"
+    assert furthest(leader, {2, 4}) == 2, "nor can a node that is away"
 
 
 def test_nobody_is_the_furthest_among_learners() -> None:
-    assert furthest(_leader(node2=(700, False))) is None  # type: ignore[arg-type]
+    leader: Any = _leader(node2=(700, False), node3=(900, True))
+    assert furthest(leader, {2}) is None
 
 
 @pytest.mark.parametrize("done", [True, False])
