@@ -59,6 +59,8 @@ class Folders:
         self._version = version
         self._replication = replication
         self._on_stale = on_stale
+        self.unsaved = 0
+        """Connections that were refused, as there was no space to remember the peer's folder."""
 
     @property
     def seen(self) -> dict[int, int]:
@@ -107,17 +109,18 @@ class Folders:
         # A learner has promised and acknowledged nothing with its folder. If its node returns with
         # its previous folder, as after a disk was not mounted, that folder is accepted.
         after = self._meta.has_met(peer, theirs.incarnation, voter=hello.voter)
-        if after != self._meta and not self._unsaved:
+        if after != self._meta and self._joined:
             try:
                 self._meta_file().save(after)
             except DiskFullError as error:
+                self.unsaved += 1
                 why = f"the folder of node {peer} cannot be remembered: {error}"
                 raise HandshakeError(Refused.FOLDER, why) from None
 
     @property
-    def _unsaved(self) -> bool:
-        """Whether this folder has not joined yet; see joining.py."""
-        return self._replication() is None
+    def _joined(self) -> bool:
+        """Whether this folder has joined; see greeting.py."""
+        return self._replication() is not None
 
     @property
     def _only_copies(self) -> bool:

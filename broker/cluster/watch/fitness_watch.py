@@ -94,8 +94,8 @@ class FitnessWatch:
         self._has_led = False
         self._now_ms = now_ms
         self._look_ms = self._room_ms = 0
-        self._votes_lost = 0
-        """Datagrams of the election for which there was no space to store a vote."""
+        self._lost = 0
+        """Votes and folders of peers for which there was no space."""
         self._committed = 0
         self._moved_ms = now_ms
         """When the commit last moved, or nothing waited for it."""
@@ -238,10 +238,10 @@ class FitnessWatch:
         figures = (peer.sync_ms for peer in able(peers))
         if self._judge.look(self.mine, figures, now_ms) is not before:
             self._tell(before)
-        votes_lost = self._member.oracle.refused.get(VOTE_WITHOUT_SPACE, 0)
-        if self._node.log_commits.disk_full or votes_lost > self._votes_lost:
+        lost = self._member.oracle.refused.get(VOTE_WITHOUT_SPACE, 0) + self._member.folders.unsaved
+        if self._node.log_commits.disk_full or lost > self._lost:
             self.make_room()
-        self._votes_lost = votes_lost
+        self._lost = lost
         replication = self._member.replication
         if replication is None or replication.leader is None:
             self._alone = False
@@ -264,7 +264,8 @@ class FitnessWatch:
             log.error("this node is not fit to lead but leads on: no node can take over: %s", why)
 
     def make_room(self) -> None:
-        """Free a step of the reserve, as there was no space for the log, a vote or a promise.
+        """Free a step of the reserve, as there was no space for the log, a vote, a promise or the
+        folder of a peer.
 
         They are not written through the engine's file system, which would do this itself. Without
         votes and promises, a cluster with full disks could not elect a leader.

@@ -133,6 +133,7 @@ def test_who_cannot_be_remembered_is_met_again_later(pair: tuple[Side, Side]) ->
     two.starts(301)
     save, one.file.save = one.file.save, full  # type: ignore[method-assign]
     assert "cannot be remembered: no space" in refused(one, two)
+    assert one.folders.unsaved == 1
     one.file.save = save  # type: ignore[method-assign]
     one.meets(two)
     assert one.file.meta.met == {2: 301}

@@ -67,6 +67,7 @@ class Fake:
         )
         self.position = self.committed_end = 1_000
         self.oracle = SimpleNamespace(refused={"disk_full": 0})
+        self.folders = SimpleNamespace(unsaved=0)
         # The node.
         self.node = self
         self.suspended = self.refusing_sends = self.disk_full = False
@@ -309,3 +310,6 @@ async def test_a_log_without_space_gets_a_step_of_the_reserve(fake: Fake) -> Non
     fake.oracle.refused["disk_full"] = 1
     await fake.pass_time(1_000)
     assert len(fake.spawned) == 6, "once for each vote that was lost"
+    fake.folders.unsaved = 1
+    await fake.pass_time(1_000)
+    assert len(fake.spawned) == 7, "and for each peer that could not be remembered"
