@@ -309,13 +309,14 @@ class Leader:
         one = self._hear(source, voter=message.voter)
         mine = self._log.epochs.entries()
         shared = common_end(mine, self._log.end, message.table, message.end)
+        if not one.counts:
+            # It may have lost its disk, and what it has acknowledged.
+            one.match = min(one.match, shared or 0)
         if shared is None or shared < self._log.first_position:
             first, one.behind = not one.behind, True
             one.next = self._log.end
             return first
         one.behind = False
-        if not one.counts:
-            one.match = min(one.match, shared)
         one.next = max(one.match, shared)
         self.ship(source)
         return False
@@ -428,7 +429,8 @@ class Leader:
 
     def _follows(self, one: Progress) -> bool:
         """Whether what a learner lacks fits one message, and so may be on its way to it."""
-        return self.serving and self.commit - one.match <= self._timing.append_bytes_max
+        lacks = self.commit - one.match
+        return self.serving and not one.behind and lacks <= self._timing.append_bytes_max
 
     def wants_renewal(self) -> bool:
         """Whether a readmitted voter waits for the next epoch to count again."""

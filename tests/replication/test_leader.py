@@ -345,3 +345,23 @@ def test_a_voter_whose_log_is_removed_as_it_is_fetched(cluster: Cluster) -> None
     voter.promise(E2)
     voter.fetch(0, Fetch(E2, 0, ()))
     assert out.take() == [(0, Fetched(E2, log.first_position, log.end, b""))]
+
+
+def test_a_learner_that_lost_its_disk_has_not_the_log_of_before() -> None:
+    """It needs a copy, and is not let in again by what it has acknowledged on the lost disk."""
+    made = Made(configuration=Configuration((0, 1, 2), learners=(3,), version=1))
+    made.serve()
+    made.leader.send_round(10)
+    made.ack(1, made.log.end, seq=made.leader.gate.seq)
+    made.ack(3, made.log.end)
+    made.log.first_position = BEGIN + FRAME
+    made.leader.reconnect(3)
+    made.leader.send_round(20)
+    made.ack(1, made.log.end, seq=made.leader.gate.seq)
+    made.leader.take_reject(3, Reject(E2, 0, False, ()))
+    assert (made.leader.progress[3].behind, made.leader.progress[3].match) == (True, 0)
+    made.leader.send_round(30)
+    made.ack(1, made.log.end, seq=made.leader.gate.seq)
+    made.out.take()
+    assert not made.leader.readmit(3)
+    assert made.out.take() == []
