@@ -140,9 +140,8 @@ class DispatchOrder:
             self._put(self.tick._replace(position=position))
 
     def _put(self, tick: EpochTick) -> None:
-        # In this order: there may be no space for it.
-        self._publish(tick)
         self.tick = tick
+        self._publish(tick)
 
 
 class Acks(Enum):
@@ -377,8 +376,9 @@ class Leader:
 
     def _publish(self, tick: EpochTick) -> None:
         assert tick.position <= self.commit, "a tick covers committed frames only"
-        self._ticks.write(tick)
+        # First: there may be no space for it, and it is the present one all the same.
         self._tick_seq = self.gate.seq + 1
+        self._ticks.write(tick)
 
     def has_tick(self, peer: int) -> bool:
         """Whether a peer has taken the present tick."""

@@ -6,7 +6,6 @@ import pytest
 
 from delaylog.replication.epochs import EpochTick
 from delaylog.replication.leader import DispatchOrder
-from delaylog.storage.errors import DiskFullError
 
 START = EpochTick(9, 100, 2, 500, 7)
 
@@ -55,29 +54,3 @@ def test_it_never_goes_back(place: tuple[int, int]) -> None:
     order, _ = made()
     with pytest.raises(AssertionError):
         order.begin(*place)
-
-
-def test_a_tick_that_finds_no_space_does_not_count() -> None:
-    """Otherwise a hand-over would take nodes with the tick before it for nodes that have it."""
-    out: list[EpochTick] = []
-    room = False
-
-    def write(tick: EpochTick) -> None:
-        if not room:
-            raise DiskFullError("no space left on device")
-        out.append(tick)
-
-    order = DispatchOrder(START, write)
-    order.take(800)
-    for _ in range(2):
-        order.begin(101, 5)
-        with pytest.raises(DiskFullError):
-            order.finish(44)
-        with pytest.raises(DiskFullError):
-            order.cover(800)
-        assert order.tick == START
-    room = True
-    order.begin(101, 5)
-    order.finish(44)
-    order.cover(800)
-    assert order.tick == out[-1] == EpochTick(9, 101, 5, 800, 44)

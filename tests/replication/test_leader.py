@@ -19,6 +19,7 @@ from delaylog.replication.messages import (
     Readmitted,
     Reject,
 )
+from delaylog.storage.errors import DiskFullError
 from tests.replication.memory_disk import MemoryLog, MemoryTicks
 from tests.replication.parts import BEGIN, FRAME, Cluster, Outbox, extend, log_of, replica
 
@@ -365,3 +366,26 @@ def test_a_learner_that_lost_its_disk_has_not_the_log_of_before() -> None:
     made.out.take()
     assert not made.leader.readmit(3)
     assert made.out.take() == []
+
+
+class Full(MemoryTicks):
+    """There is no space."""
+
+    def write(self, tick: EpochTick) -> None:
+        raise DiskFullError("no space left on device")
+
+
+def test_a_peer_with_the_tick_before_has_not_the_one_that_found_no_space() -> None:
+    """Messages were handed out by it, so a hand-over has to wait until the others have it."""
+    log = log_of((E1, 1), (E2, 0))
+    leader = Leader(replica(0, log, Full(), Outbox()), Configuration((0, 1, 2)), EpochTick(E2), 0)
+    leader.note_durable()
+    leader.take_ack(1, Ack(E2, log.end, 0, True), 0)
+    leader.send_round(10)
+    leader.take_ack(1, Ack(E2, log.end, leader.gate.seq, True), 10)
+    assert leader.has_tick(1)
+    leader.order.begin(5, 0)
+    with pytest.raises(DiskFullError):
+        leader.order.finish(5_000)
+    assert leader.order.tick.second == 5
+    assert not leader.has_tick(1)
