@@ -35,6 +35,7 @@ from delaylog.replication.messages import (
     Resigned,
 )
 from delaylog.replication.replica import MetaStore, Now, Replica, split_frames
+from delaylog.storage.errors import DiskFullError
 
 # ------------------------------------------------------------------------------------ the voter
 
@@ -408,7 +409,12 @@ class Campaign:
             self._need_copy(now)
             return
         if shared < self._log.end:
-            self._cut(shared)
+            try:
+                self._cut(shared)
+            except DiskFullError:
+                # With the frames that differ it must not ask for those behind them.
+                self.back_off(now)
+                raise
         self._fill(candidate, best.end, now)
 
     def _fill(self, candidate: Candidate, end: int, now: Now) -> None:

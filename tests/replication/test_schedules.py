@@ -11,6 +11,7 @@ from collections import Counter
 
 import pytest
 
+from tests.replication.full_disk import FullDisk, FullWorld
 from tests.replication.memory_disk import MemoryDisk
 from tests.replication.real_disk import RealDisk
 from tests.replication.world import World
@@ -30,17 +31,20 @@ def run(
 ) -> Counter[str]:
     total: Counter[str] = Counter()
     for seed in seeds:
-        world = World(seed, size, changes=changes, wipes=wipes, disk=disk)
+        make = FullWorld if disk is FullDisk else World
+        world = make(seed, size, changes=changes, wipes=wipes, disk=disk)
         try:
             world.run(steps)
             if seed % 5 == 0:
                 world.calm(CALM_MS)
         except BaseException as error:
             more = f"changes={changes}, wipes={wipes}, disk={disk.__name__}"
-            error.add_note(f"World({seed}, {size}, {more}).run({steps})")
+            error.add_note(f"{make.__name__}({seed}, {size}, {more}).run({steps})")
             raise
         total.update(world.judge.stats)
         total["refused"] += world.refused
+        disks = (node.disk for node in world.nodes)
+        total["full"] += sum(each.refused for each in disks if isinstance(each, FullDisk))
     return total
 
 
@@ -77,6 +81,16 @@ def test_real_disks() -> None:
     total = run(range(200), size=3, steps=400, disk=RealDisk)
     assert total["commits"] > 600
     assert total["leaders"] > 200
+
+
+def test_full_disks() -> None:
+    """What finds no space is as good as not asked for."""
+    total = run(range(600), size=3, steps=400, disk=FullDisk)
+    total += run(range(600, 900), size=3, steps=800, changes=0.05, wipes=0.5, disk=FullDisk)
+    assert total["full"] > 1_000
+    assert total["refused"] == 0
+    assert total["leaders"] > 1_000
+    assert total["commits"] > 3_000
 
 
 def test_members_change() -> None:
