@@ -69,6 +69,8 @@ class ReleaseTimer:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = 0
         self._kicked = False
+        self.holds_back = False
+        """Whether due messages wait for the pause between two releases."""
         self.pace = ReleasePace(RELEASE_PACE_SECONDS, node.machine.steady_s)
 
     def kick(self) -> None:
@@ -98,7 +100,9 @@ class ReleaseTimer:
                 # The log thread may have committed more than the loop has noticed.
                 engine.commit(node.log_commits.position(), now_ms)
             wake_ms = engine.next_wake_ms()
-            if wake_ms is not None and wake_ms <= now_ms and (unpaced or self.pace.left_s <= 0):
+            due = wake_ms is not None and wake_ms <= now_ms
+            self.holds_back = due and not unpaced and self.pace.left_s > 0
+            if due and not self.holds_back:
                 began_s = node.machine.steady_s()
                 wake_ms = engine.turn(now_ms)
                 if wake_ms is not None and wake_ms <= now_ms:

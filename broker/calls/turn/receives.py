@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Hashable, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from delaylog.broker.calls.places import the_group
@@ -158,12 +159,22 @@ class ReceiveMerger:
         alike = (key, call.group, call.lease_ms, call.only, call.ids, call.bytes_max)
         self._waiting.setdefault(alike, []).append((key, call, asker))
 
+    def _looks_at_once(self, key: TopicKey, call: ReceiveCall) -> bool:
+        """Whether due messages are released for this call whatever the pace of releases.
+
+        A receive that does not wait must see all due messages, including those of a send that was
+        answered before. The first one in line that takes one message would not get more later.
+        """
+        node = self._node
+        if not call.wait_ms:
+            return True
+        first = node.releases.holds_back and not node.waiters.awaited((*key, call.group))
+        return first and call.count_max == 1
+
     def _flush(self) -> None:
         waiting, self._waiting = self._waiting, {}
         node = self._node
-        if any(not call.wait_ms for items in waiting.values() for _, call, _ in items):
-            # A receive that does not wait must see all due messages, including those of a send
-            # that was answered before.
+        if any(self._looks_at_once(key, call) for key, call, _ in chain(*waiting.values())):
             node.run_due(unpaced=True)
         found: list[tuple[_Item, Delivery]] = []
         for items in waiting.values():

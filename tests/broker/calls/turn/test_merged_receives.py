@@ -21,6 +21,7 @@ from delaylog.broker.engine.limits import Limits
 from delaylog.broker.engine.model import Delivery
 from delaylog.broker.engine.ready.tag_filter import TagFilter
 from delaylog.broker.engine.topics.settings import TopicSettings
+from delaylog.broker.host import release_timer
 from delaylog.storage.log.physical_log import PhysicalLog
 from tests.broker.host.running_node import RunningNode, running
 
@@ -139,6 +140,23 @@ async def test_a_message_that_comes_up_right_behind_the_look_is_not_slept_throug
         found = await call
         assert found is not None
         assert node.time_s() - began < 5
+
+
+@pytest.mark.parametrize("count", [1, 2])
+async def test_who_takes_one_message_does_not_wait_for_the_pace(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    """A batch would bring it no more; who takes several waits until they have gathered."""
+    monkeypatch.setattr(release_timer, "LONGEST_S", 60.0)
+    async with a_place(tmp_path) as place:
+        place.node.releases.pace.shortest_s = 60.0
+        for takes in (1, count):
+            place.send(1)
+            await place.node.durable(place.node.engine.state.position)
+            call = place.receive(count=takes)
+            done, _ = await asyncio.wait([call], timeout=20 if takes == 1 else 0.2)
+            assert bool(done) is (takes == 1)
+        call.cancel()
 
 
 async def test_a_bound_of_leased_messages_lets_others_through_as_some_are_acked(
