@@ -1,4 +1,4 @@
-// Deep links: the part of the URL behind `#` is the place, so the broker needs no routes for pages.
+// Deep links: the place is behind `#`, so the broker needs no routes for pages.
 import { withQuery } from "./api.js";
 import { useEffect, useState } from "./view.js";
 

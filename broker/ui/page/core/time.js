@@ -77,7 +77,7 @@ export function relative(ms) {
   return gap > 0 ? `in ${length(seconds)}` : `${length(seconds)} ago`;
 }
 
-/** What a person types: a date and time in the present zone, or `+90s`, `-2h`, `now`; in ms, with all digits. */
+/** What a person types, such as `+90s` or a date in the present zone; in ms, with all digits. */
 export function parseTime(text) {
   const word = text.trim();
   if (!word) return null;
@@ -88,10 +88,10 @@ export function parseTime(text) {
     return Math.round(brokerNow() + Number(`${step[1]}1`) * Number(step[2]) * unit[1]);
   }
   if (/^[1-9]\d{11,18}$/.test(word)) return parse(word);
-  // A browser reads `5` or `in 5` as a day of 2001, and a day alone as one of UTC.
-  const day = /^(\d{4}-\d\d-\d\d)(?:[ T](\d\d:\d\d.*))?$/.exec(word);
-  const iso = day ? `${day[1]}T${day[2] ?? "00:00"}` : "";
-  const at = new Date(state.utc && !/(Z|[+-]\d\d:\d\d)$/.test(iso) ? `${iso}Z` : iso);
+  // Browsers read `5` as a day of 2001.
+  const [, day, time = "T00:00", zone = state.utc ? "Z" : ""] =
+    /^(\d{4}(?:-\d\d){2})([ T]\d\d:\d\d[^Z+-]*)?(Z|[+-]\d\d:\d\d)?$/.exec(word) ?? [];
+  const at = new Date(day + time.replace(" ", "T") + zone);
   if (Number.isNaN(at.getTime())) {
     throw new Error(`${word} is no time: write 2026-11-26 09:00, +90s, -2h, or now`);
   }

@@ -1,4 +1,4 @@
-// Log in with a token, which the broker exchanges for a session's cookie. The page keeps no token.
+// Log in: the broker exchanges the token for a cookie. The page keeps no token.
 import { Failure, Field, html, useState } from "../parts/all.js";
 import { logIn } from "../core/session.js";
 

@@ -7,7 +7,7 @@ import { Body } from "../parts/body.js";
 import { Waits } from "../parts/late.js";
 import { LifeLine, Steps } from "../parts/lifeline.js";
 
-/** Steps are read from the log: again when the message has changed, and else only this often. */
+/** Steps are read from the log: when the message has changed, else this often. */
 const LIFE_MS = 30_000;
 const CHANGEABLE = new Set(["waiting", "ready"]);
 const LIVING = new Set([...CHANGEABLE, "leased"]);

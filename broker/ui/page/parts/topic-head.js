@@ -11,8 +11,7 @@ const TABS = [
   ["Schedules", "schedules"], ["Push", "push"], ["Claims", "claims"],
 ];
 
-/** A page, in the group of the link, or else in the default group, or the first one if there is none
- *  that the caller may read. */
+/** A page, in the group of the link, the default group, or the first that the caller may read. */
 export function OfTopic({ place: { page, names }, query }) {
   const { ns, topic } = names;
   const { session } = useApp();
