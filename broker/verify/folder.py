@@ -344,7 +344,16 @@ def verify_folder(
     node = _member(fs, folder, report)
     _order(fs, folder, report)
     log = yield from _labelled(
-        "log", verify_log(fs, folder, report, after=after, durable_end=durable_end, node=node)
+        "log",
+        verify_log(
+            fs,
+            folder,
+            report,
+            after=after,
+            needed=checkpoints.needed,
+            durable_end=durable_end,
+            node=node,
+        ),
     )
     _reach([position for _, position in checkpoints.bases], log, report)
     yield from _hours(fs, folder, newest, log, report)
@@ -436,6 +445,13 @@ class _Checkpoints:
     """The base of the keyspace of each, and its position."""
     staged: list[Mapping[str, Any]] = field(default_factory=list)
     """The transactions of each."""
+    log_from: list[int] = field(default_factory=list)
+    """The first position of the log that a start from each reads."""
+
+    @property
+    def needed(self) -> int:
+        """Log before this position may have been removed: only once all kept checkpoints exist."""
+        return min(self.log_from) if len(self.log_from) == KEPT else 0
 
 
 def _checkpoints(fs: FileSystem, folder: str, report: Report) -> _Checkpoints:
@@ -453,6 +469,7 @@ def _checkpoints(fs: FileSystem, folder: str, report: Report) -> _Checkpoints:
             continue
         out.newest = found
         out.bases.append((base_of(found), found.position))
+        out.log_from.append(found.log_from)
         out.staged.append(found.members["transactions"])
     return out
 

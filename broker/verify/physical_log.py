@@ -48,12 +48,20 @@ class LogRange:
 
 
 def verify_log(
-    fs: FileSystem, folder: str, report: Report, *, after: int, durable_end: int, node: int = 0
+    fs: FileSystem,
+    folder: str,
+    report: Report,
+    *,
+    after: int,
+    needed: int = 0,
+    durable_end: int,
+    node: int = 0,
 ) -> Generator[None, None, LogRange]:
     """Check the log below `folder`, yielding now and then.
 
-    `after` = the newest checkpoint's position; `durable_end` = the end of what is known to be
-    synced; `node` = the index of the folder's node, 0 without a cluster.
+    `after` = the newest checkpoint's position; `needed` = where a start from the kept checkpoints
+    begins to read; `durable_end` = the end of what is known to be synced; `node` = the index of the
+    folder's node, 0 without a cluster.
     """
     place = f"{folder}/log"
     bases = segment_bases(fs, place) if fs.exists(place) else []
@@ -79,7 +87,7 @@ def verify_log(
         return True
 
     for at, base in enumerate(bases):
-        if base != end and base <= after:
+        if base != end and base <= needed:
             # Removals are not synced: a power cut may keep those of later segments only.
             report.note(f"log/{segment_name(first)}", first, "no longer needed, and there again")
             first = base

@@ -221,6 +221,20 @@ def test_a_segment_whose_removal_a_power_cut_has_not_kept_is_a_note(
     assert [note.path for note in report.notes] == [f"log/{oldest.name}"]
 
 
+def test_a_missing_segment_that_no_removal_has_passed_is_damage(
+    open_host: Callable[..., Any],
+) -> None:
+    """Also before the newest checkpoint: an older one may have to stand in for it."""
+    host = open_host()
+    for _ in range(3):
+        host.send(3)
+        host.sync()
+        host.engine.state.log.roll()
+    host.checkpoint()
+    sorted((host.folder / "log").iterdir())[1].unlink()
+    assert any("a gap before" in found.what for found in verify(host.folder).damage)
+
+
 @pytest.mark.parametrize("what", ["group", "dropped group", "purge", "dropped topic"])
 def test_groups_and_floors_are_counted(open_host: Callable[..., Any], what: str) -> None:
     host = open_host()
