@@ -213,7 +213,6 @@ class MemberPoll:
         self._candidacy.look(replication, now, chosen=chosen, silence_ms=silence_ms)
         self._candidacy.readmit(replication, now, member.members.all_have_met)
         member.settle()
-        member.members.look(replication)
         if now.boot_ms >= self._slots_ms:
             # The background may be halted: then the next poll asks again.
             if member.node.spawn("tick", self._sync_slots):
@@ -224,6 +223,8 @@ class MemberPoll:
         # Nothing looks up the epoch of a frame that was removed.
         files = member.files
         files.replica.epochs.forget(files.physical.first_position)
+        # Last, since it may find the disk full.
+        member.members.look(replication)
 
     def _sync_slots(self) -> Work:
         yield self._member.files.slots.sync

@@ -194,7 +194,7 @@ def _open_meta(
         log.error("%s; this node goes on as a learner", error)
         return MetaFile.make(fs, path, learner), False
     if meta is None:
-        # Written once the node has joined: see joining.py.
+        # Written once the node has joined: see greeting.py.
         return MetaFile(fs, path, learner), True
     if meta.cluster_id != config.cluster_id:
         raise ClusterError(

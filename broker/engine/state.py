@@ -5,15 +5,16 @@ leaves the engine waits until the frame is committed: answers, rows for the whee
 writes to the hours' files. A node that loses leadership with uncommitted frames therefore discards
 this object and recovers another one from disk.
 
-`whole` marks the functions that apply frames. If one of them raises, its frame is in the log and
-the state is changed in part. The engine then takes no more frames and no checkpoint, and its host
-ends the process: a restart applies the log to an intact state.
+`whole` marks the functions that apply frames. If one of them raises, the state is changed in part.
+A frame that was appended here is cut off the log. The engine then takes no more frames and no
+checkpoint, and its host ends the process: a restart applies the log to an intact state.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import wraps
 from random import Random
 from typing import Any, Concatenate, Final, NamedTuple, ParamSpec, TypeVar
@@ -238,8 +239,11 @@ class EngineState:
         self.retired = False
         """This engine led and is about to be discarded: it appends nothing more."""
         self.may_append: Callable[[], bool] = lambda: True
-        self.failure: Exception | None = None
         """Whether a leader accepts changes now: False while it hands over."""
+        self.failure: Exception | None = None
+        """The error that left a frame applied in part."""
+        self.last_frame = 0
+        """Position of the last frame that was appended here."""
         self.replaying = False
         self.committed: Callable[[], int] = lambda: log.durable_position
         """Up to where frames are safe: on this disk, or in a cluster on a majority's disks."""
@@ -354,7 +358,7 @@ class EngineState:
         position = self.log.append(
             kind, payload, epoch=self.epoch, leader_time_ms=now_ms, tick=self.tick
         )
-        self.position = self.log.end_position
+        self.last_frame, self.position = position, self.log.end_position
         return position, self.position
 
     def raise_level(self, level: int, now_ms: int) -> bool:
@@ -497,9 +501,8 @@ _Result = TypeVar("_Result")
 def whole(
     apply: Callable[Concatenate[EngineState, _Rest], _Result],
 ) -> Callable[Concatenate[EngineState, _Rest], _Result]:
-    """Note in `state.failure` that `apply` has raised an error.
-
-    The frame must not be written, since the next start could not apply it either.
+    """Note in `state.failure` that `apply` has raised an error, and cut its frame off the log: the
+    next start and the followers could not apply it either.
     """
 
     @wraps(apply)
@@ -508,7 +511,10 @@ def whole(
             return apply(state, *args, **kwargs)
         except Exception as error:
             state.failure = error
-            state.log.drop_queued()
+            if not state.following:
+                # The disk may fail at the same time; the process ends in any case.
+                with suppress(Exception):
+                    state.log.cut(state.last_frame)
             raise
 
     return noted

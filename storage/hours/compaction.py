@@ -1,8 +1,8 @@
 """Compaction of an hour while it is in use: the order of reads, writes and replacement.
 
 The rows up to a bound are copied to new files in slices, without the rows to remove. Then appends
-and syncs wait for a moment: rows that were appended meanwhile are copied unchanged, each extent as
-one (a start may cut the hour there), and the new files replace the old ones.
+and syncs wait for a moment: rows that were appended meanwhile are copied unchanged, with the ends
+of their extents (a start may cut the hour there), and the new files replace the old ones.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ from delaylog.storage.layout import (
 from delaylog.storage.messages.rows import seconds_of
 
 REWRITE_ROWS: Final = 32_768
-"""Rows of one slice, and of one extent of the new files."""
+"""Rows of one slice, and at most of one extent of the new files."""
 REWRITE_BYTES: Final = 16 << 20
 """Bytes of the records of such an extent, unless one record has more: they are in memory twice."""
 _MARKER: Final = "rewritten.tmp"

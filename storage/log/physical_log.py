@@ -373,11 +373,6 @@ class PhysicalLog:
         finally:
             self._write_lock.release()
 
-    def drop_queued(self) -> None:
-        """Drop the queued frames, before the process ends: one of them cannot be applied."""
-        with self._queue_lock:
-            self._pending, self.pending_size = [], 0
-
     def sync(self) -> int:
         """fdatasync the written frames; returns (and remembers) the new durable position.
 

@@ -168,8 +168,8 @@ class ReceiveMerger:
         node = self._node
         if not call.wait_ms:
             return True
-        first = node.releases.holds_back and not node.waiters.awaited((*key, call.group))
-        return first and call.count_max == 1
+        plain = call.count_max == 1 and call.only is None and not call.ids
+        return plain and node.releases.holds_back and not node.waiters.awaited((*key, call.group))
 
     def _flush(self) -> None:
         waiting, self._waiting = self._waiting, {}

@@ -170,7 +170,7 @@ sys.exit(main())
 
 @pytest.mark.parametrize("fsync", ["always", "interval"])
 def test_a_frame_that_was_applied_in_part_is_not_written(start_broker: Any, fsync: str) -> None:
-    """The node ends, answers no call of that turn, and the next start finds a sound folder."""
+    """The node ends, does not answer its call, and the next start finds all that was answered."""
     broken = start_broker("--fsync", fsync, program=(sys.executable, "-P", "-c", HALF_APPLIED))
     for name in ("broken", "sound"):
         assert broken.call("PUT", f"/v1/topics/{name}", {}).status == 201
@@ -183,11 +183,14 @@ def test_a_frame_that_was_applied_in_part_is_not_written(start_broker: Any, fsyn
         answers = [
             b"".join(iter(lambda sock=sock: sock.recv(4_096), b"")) for sock in (first, second)
         ]
-    assert not any(b" 200 " in answer for answer in answers)
+    refused, beside = answers
+    assert b" 200 " not in refused
     assert broken.wait() != 0
     broken.program = None
     broken.start()
     found = broken.call("GET", "/v1/topics/sound/messages").json["messages"]
-    assert [one["id"] for one in found] == ["before"]
+    # In the turn of the error, or in the one before it.
+    answered = ["before", "beside"] if b" 200 " in beside else ["before"]
+    assert {one["id"] for one in found} >= {*answered}
     assert broken.call("GET", "/v1/topics/broken/messages").json["messages"] == []
     assert broken.stop() == 0
