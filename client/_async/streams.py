@@ -219,6 +219,9 @@ class AsyncStream:
         while not self._inbox and self.is_open:
             self._news.clear()
             await self._news.wait()
+            if not self._inbox:
+                # Messages with other tags have used up credit.
+                await self._grant(0)
         return self._take()
 
     async def arrived(self, unyielded: int) -> list[AsyncMessage]:

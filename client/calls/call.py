@@ -227,7 +227,7 @@ def request(
     """
     call, flags = BY_NAME[name], _FLAGS[name]
     if limits:
-        limit_s = limit_of(name, limits)
+        limit_s = limit_of("a call", limits)
     if limit_s is None:
         if "timeout_s" in given:
             raise a_number("a call", "timeout_s")

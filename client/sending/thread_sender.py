@@ -40,7 +40,8 @@ EXIT_FOR_S: Final = 5.0
 """How long queued messages are sent at exit without `close`. Most broker restarts take less, and
 supervisors kill a program after about ten seconds."""
 _here: Final = threading.local()
-"""Has `sends` in threads that send, whose hooks may queue messages but must not wait for room."""
+"""`outbox` = the one whose messages this thread settles: its hooks may queue more there, but must
+not wait for room, which they would make."""
 
 
 class Post(Protocol):
@@ -119,7 +120,8 @@ class ThreadSender(LaneSender):
         """
         with self._lock:
             if self._outbox.crowded:
-                self._wait_for_room(0.0 if hasattr(_here, "sends") else limit_s)
+                makes_room = getattr(_here, "outbox", None) is self._outbox
+                self._wait_for_room(0.0 if makes_room else limit_s)
             if self._closed:
                 raise ClientClosed
             if self._thread is None:
@@ -156,8 +158,12 @@ class ThreadSender(LaneSender):
         """Fail all waiting messages, and end the thread after its current request."""
         with self._lock:
             self._closed = True
-            for lane in self._lanes.all():
-                self._give_up(lane, error)
+            before, _here.outbox = getattr(_here, "outbox", None), self._outbox
+            try:
+                for lane in self._lanes.all():
+                    self._give_up(lane, error)
+            finally:
+                _here.outbox = before
             self._woken.notify_all()
             _wake_all(self._outbox.room_waiters)
 
@@ -213,7 +219,7 @@ class ThreadSender(LaneSender):
         return True
 
     def _run(self) -> None:
-        _here.sends = True
+        _here.outbox = self._outbox
         woken = self._woken
         while True:
             with woken:

@@ -212,6 +212,7 @@ def test_an_answer_is_waited_for_as_long_as_sockets_can() -> None:
         ),
         (lambda c: c.reschedule("q", "x", bogus=1), TypeError, "reschedule has no argument"),
         (lambda c: c.replay("q", ["x"], bogus=1), TypeError, "replay has no argument 'bogus'"),
+        (lambda c: c.get("q", "x", bogus=1), TypeError, "a call has no argument 'bogus'"),
         (lambda c: c.get_topic(), TypeError, "get_topic"),
     ],
 )

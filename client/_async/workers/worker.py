@@ -12,7 +12,7 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
-from delaylog.client._async.concurrency import Event, from_any_thread, together
+from delaylog.client._async.concurrency import Cancelled, Event, from_any_thread, together
 from delaylog.client._async.message import AsyncMessage
 from delaylog.client._async.workers.beginnings import AsyncBeginnings
 from delaylog.client._async.workers.calls import SharedGate
@@ -187,6 +187,11 @@ class AsyncWorker(Declaring):
                 partial(shift.stop, consumer.grace_s if grace_s is None else grace_s)
                 for consumer, shift in shifts
             )
+        except Cancelled:
+            # Or the leases would be extended for ever, and nobody could stop that.
+            for _, shift in shifts:
+                shift.cut()
+            raise
         finally:
             end.set()
         for _, shift in shifts:

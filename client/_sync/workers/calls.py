@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from delaylog.client._sync.concurrency import (
     Background,
-    Cancelled,
     Condition,
     Event,
     RLock,
@@ -126,23 +125,17 @@ class Calls(ShiftBase):
                 self._spawn("begin", partial(self._begin_all, port)),
             ]
 
+    def cut(self) -> None:
+        """End all tasks at once, for a stop that is cancelled: all leases expire."""
+        self._over.set()
+        for task in (*self._fetchers, *self._runners, *self._keepers, *self._calls.tasks):
+            task.cancel()
+
     def stop(self, grace_s: float) -> None:
         """Stop fetching, return waiting messages, wait for handlers, then return theirs.
 
         Late handlers in tasks are cancelled; those in threads go on, and their results are ignored.
-        If it is cancelled itself, handlers are cancelled at once, and all leases expire.
         """
-        try:
-            self._stop(grace_s)
-        except Cancelled:
-            # Or the keepers would extend the leases for ever, and nobody could stop them.
-            self._over.set()
-            tasks = (*self._fetchers, *self._runners, *self._keepers, *self._calls.tasks)
-            for task in tasks:
-                task.cancel()
-            raise
-
-    def _stop(self, grace_s: float) -> None:
         until_s = clock() + grace_s
         self._report_stopping(grace_s)
         with self._lock:

@@ -14,7 +14,7 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
-from delaylog.client._sync.concurrency import Event, from_any_thread, together
+from delaylog.client._sync.concurrency import Cancelled, Event, from_any_thread, together
 from delaylog.client._sync.message import Message
 from delaylog.client._sync.workers.beginnings import Beginnings
 from delaylog.client._sync.workers.calls import SharedGate
@@ -189,6 +189,11 @@ class ThreadWorker(Declaring):
                 partial(shift.stop, consumer.grace_s if grace_s is None else grace_s)
                 for consumer, shift in shifts
             )
+        except Cancelled:
+            # Or the leases would be extended for ever, and nobody could stop that.
+            for _, shift in shifts:
+                shift.cut()
+            raise
         finally:
             end.set()
         for _, shift in shifts:

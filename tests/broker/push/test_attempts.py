@@ -129,8 +129,7 @@ async def test_a_body_that_never_ends_holds_an_attempt_for_a_second_at_most(scri
         began = time.monotonic()
         made = await attempts.post(f"http://127.0.0.1:{receiver.port}/", REQUEST, 30_000)
         assert made == ACKED
-        # A busy machine comes on top. Without an end it would be the attempt's timeout.
-        assert time.monotonic() - began < DRAIN_SECONDS + 9
+        assert time.monotonic() - began < DRAIN_SECONDS + 2
 
 
 async def test_attempts_do_not_time_out_at_whole_seconds_together() -> None:

@@ -333,8 +333,8 @@ def test_a_client_that_sends_faster_than_it_is_served_is_read_no_further(
         assert other.call("PING") == b"PONG"
         seconds.append(time.monotonic() - began)
     assert answered > 0
-    # Not each of them: a busy machine may hold up any of them, and not half of them.
-    assert sorted(seconds)[len(seconds) // 2] < 1, seconds
+    # A busy machine may hold up one of them.
+    assert sorted(seconds)[-2] < 1, seconds
     assert broker.memory_bytes("VmRSS") < before + (40 << 20), (sent >> 20, answered)
     # All that was sent is answered, in the end.
     flood.settimeout(30)

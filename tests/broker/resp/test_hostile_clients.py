@@ -176,13 +176,10 @@ def test_guesses_of_a_token_are_slow_and_noted(secured_broker: Callable[..., Res
         failures += wrong
         assert is_error(guesses[-1], "ERR a login from this address has just failed")
     time.sleep(0.6)
-    # Who is in already waits for nothing; a busy machine is not late each time.
-    seconds = []
-    for _ in range(5):
-        began = time.monotonic()
-        assert known.call("PING") == b"PONG"
-        seconds.append(time.monotonic() - began)
-    assert min(seconds) < 0.4
+    # Who is in already waits for nothing.
+    began = time.monotonic()
+    assert known.call("PING") == b"PONG"
+    assert time.monotonic() - began < 0.4
     assert secured.connect().call("PING") == b"PONG"
     counted = b"delaylog_resp_failed_logins_total %d.0" % failures
     assert counted in secured.call("GET", "/metrics").body

@@ -91,8 +91,9 @@ def test_a_token_expires(secured: Secured) -> None:
 @pytest.mark.parametrize("change", ["revoke", "narrow"])
 def test_a_waiting_call_ends_with_its_rights(secured: Secured, change: str) -> None:
     """A long poll of a revoked principal is cut within a second, and leases nothing."""
-    # A busy machine may take longer once, and not again and again.
-    assert any(seconds_to_cut(secured, change, f"cut-{change}-{turn}") < 1.0 for turn in range(3))
+    # A busy machine may take longer once.
+    turns = sorted(seconds_to_cut(secured, change, f"cut-{change}-{turn}") for turn in range(3))
+    assert turns[1] < 1.0, turns
 
 
 def seconds_to_cut(secured: Secured, change: str, name: str) -> float:

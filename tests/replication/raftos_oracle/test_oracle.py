@@ -67,7 +67,7 @@ async def test_a_damaged_vote_is_not_believed(cluster: Cluster, damage: bytes | 
 async def test_transfer(cluster: Cluster) -> None:
     await cluster.start()
     done = 0
-    for _ in range(9):
+    for _ in range(6):
         leader = await cluster.elected()
         target = (leader + 1) % 3
         term = cluster.oracles[leader].term
@@ -77,9 +77,7 @@ async def test_transfer(cluster: Cluster) -> None:
         )
         # A machine that stalls may elect the third one just then.
         done += await cluster.elected() == target
-        if done == 3:
-            break
-    assert done == 3
+    assert done >= 5
     with pytest.raises(ClusterError, match="node 7"):
         cluster.oracles[0].transfer(7, cluster.now_ms)
 

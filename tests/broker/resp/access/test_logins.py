@@ -99,8 +99,9 @@ def test_where_authentication_is_off_every_login_is_good_enough(
 
 
 def test_a_revocation_closes_every_connection_within_a_second(secured: RespSecured) -> None:
-    # A busy machine may take longer once, and not again and again.
-    assert any(seconds_to_close(secured, f"leaver-{turn}") < 1 for turn in range(3))
+    # A busy machine may take longer once.
+    turns = sorted(seconds_to_close(secured, f"leaver-{turn}") for turn in range(3))
+    assert turns[1] < 1, turns
 
 
 def seconds_to_close(secured: RespSecured, name: str) -> float:
