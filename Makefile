@@ -197,6 +197,7 @@ nightly drills: venv  ## `test` with 17 times the random examples, and the drill
 	$(MAKE) --no-print-directory drills-core drills-spark
 
 drills-core: venv  ## the drills that need no Java
+	tests/drills/get_nft.sh
 	$(BIN)/pytest -m drill $(APART) tests
 
 drills-spark: venv $(SPARK_READY) $(OTHERS_READY)  ## those of Spark, also with PySpark 3.5, 4.1 and 4.2
