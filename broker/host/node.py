@@ -230,8 +230,8 @@ class Node:
         self.releases.run()
 
     def turn_ended(self) -> None:
-        """A turn that appended has ended. Raises the error that left a frame applied in part: such
-        a frame must not reach the followers either.
+        """A turn that appended has ended. Raises the error that left a frame applied in part: then
+        the followers get nothing more of this node.
         """
         if (failure := self.engine.state.failure) is not None:
             raise failure

@@ -88,7 +88,7 @@ class ReleaseTimer:
     def run(self, *, unpaced: bool = False) -> None:
         """Release due messages and set the timer for the next ones.
 
-        `unpaced` ignores the pause since the last release, for a receive that would gain nothing.
+        `unpaced` ignores the pause since the last release, for a receive that should not wait.
         """
         node = self._node
         if not node.may_release:

@@ -89,7 +89,11 @@ def verify_log(
     for at, base in enumerate(bases):
         if base != end and base <= needed:
             # Removals are not synced: a power cut may keep those of later segments only.
-            report.note(f"log/{segment_name(first)}", first, "no longer needed, and there again")
+            report.note(
+                f"log/{segment_name(first)}",
+                first,
+                "a segment that is not needed: its removal was lost",
+            )
             first = base
             keyspace.clear()
             transactions.clear()

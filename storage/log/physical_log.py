@@ -411,8 +411,9 @@ class PhysicalLog:
     def cut(self, position: int) -> None:
         """Drop every frame from the one at `position` on; durable when it returns.
 
-        For a node whose log has diverged from that of its cluster. The caller discards all state
-        that it derived from these frames. Waits for a sync that is under way.
+        For a node whose log has diverged from that of its cluster, or whose last frame cannot be
+        applied. The caller discards all state that it derived from these frames. Waits for a sync
+        that is under way.
         """
         assert self.first_position <= position <= self.end_position, "there is a frame to cut at"
         with self._sync_lock:

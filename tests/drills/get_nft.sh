@@ -1,10 +1,15 @@
 #!/usr/bin/env bash
-# Print where nft is, by which the drills cut-tcp and black-hole break connections. Debian's package
-# is installed where there is none, which needs root.
+# Prints where nft is, by which the drills cut-tcp and black-hole break connections. On Debian and
+# Ubuntu, root installs it if it is missing; elsewhere, say how to get it and fail.
 set -euo pipefail
 
 if ! command -v nft; then
-    apt-get update -qq >&2
-    apt-get install -qq -y --no-install-recommends nftables >&2
-    command -v nft
+    if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+        (apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq \
+            --no-install-recommends nftables) >&2
+        command -v nft
+    else
+        echo "make drills-core needs nft: apt-get install nftables" >&2
+        exit 1
+    fi
 fi

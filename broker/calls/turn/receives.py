@@ -159,22 +159,21 @@ class ReceiveMerger:
         alike = (key, call.group, call.lease_ms, call.only, call.ids, call.bytes_max)
         self._waiting.setdefault(alike, []).append((key, call, asker))
 
-    def _looks_at_once(self, key: TopicKey, call: ReceiveCall) -> bool:
-        """Whether due messages are released for this call whatever the pace of releases.
-
-        A receive that does not wait must see all due messages, including those of a send that was
-        answered before. The first one in line that takes one message would not get more later.
-        """
-        node = self._node
-        if not call.wait_ms:
-            return True
+    def _gains_nothing(self, key: TopicKey, call: ReceiveCall) -> bool:
+        """Whether a call would get no more messages later: it is first in line and takes one."""
         plain = call.count_max == 1 and call.only is None and not call.ids
-        return plain and node.releases.holds_back and not node.waiters.awaited((*key, call.group))
+        return plain and not self._node.waiters.awaited((*key, call.group))
 
     def _flush(self) -> None:
         waiting, self._waiting = self._waiting, {}
         node = self._node
-        if any(self._looks_at_once(key, call) for key, call, _ in chain(*waiting.values())):
+        held = node.releases.holds_back
+        if any(
+            not call.wait_ms or (held and self._gains_nothing(key, call))
+            for key, call, _ in chain(*waiting.values())
+        ):
+            # A receive that does not wait must see all due messages, including those of a send
+            # that was answered before.
             node.run_due(unpaced=True)
         found: list[tuple[_Item, Delivery]] = []
         for items in waiting.values():
