@@ -15,7 +15,7 @@ explain what they may explain, in the broker's favour.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import islice
+from itertools import islice, pairwise
 from typing import Any, NamedTuple
 
 from delaylog.broker.history.events import ABSENT, FOREVER, Kind
@@ -216,7 +216,7 @@ class ScheduleBook:
         calls.fired[instant_ms] = min(min(seen, key=by_t1).t1, FOREVER)
         by_hand = instant_ms in calls.runs or calls.unknown_runs or calls.backfilled(instant_ms)
         for number, group in life.groups.items():
-            if not calls.backfilled(instant_ms):
+            if not (calls.backfilled(instant_ms) or _is_made_again(calls, instant_ms)):
                 _check_ends(life, number, group, context)
             for delivery in group.deliveries if not by_hand else ():
                 stated_ms = delivery.t1 if delivery.now == ABSENT else delivery.now
@@ -253,6 +253,16 @@ def _check_ends(life: Life, number: int, group: GroupLife, context: Context) -> 
                 f"{ended.t1}: the instant fired twice"
             )
             context.findings.violated("K", life.name, delivery.t1, text)
+
+
+def _is_made_again(calls: _Calls, instant_ms: int) -> bool:
+    """Whether the schedule was removed, and then made again before this instant was due."""
+    lines = sorted(calls.lines, key=lambda call: (call.t1, call.t0))
+    for removed, made in pairwise(lines):
+        answer = _running(made)
+        if removed.answer is None and answer is not None and answer["next_ms"] <= instant_ms:
+            return True
+    return False
 
 
 def _is_plain(calls: _Calls) -> bool:

@@ -121,6 +121,19 @@ def test_a_doubled_instant_is_found() -> None:
     assert texts(check(*RIGHT[:1], fired(14_000, acked=False), kill, *RIGHT[1:])) == []
 
 
+def test_a_schedule_that_is_made_again_fires_its_instants_again() -> None:
+    """A clock that was set back stands still, so the new schedule may begin where the old one did.
+
+    Its answer must say so: another one's instants are behind it.
+    """
+    gone = {**said(14_010, 0), "answer": None}
+    again = {**fired(14_000)[0], "t0": 15_000, "t1": 15_100, "now": 15_100, "lease": "M"}
+    for next_ms, broken in ((14_000, 0), (15_000, 1)):
+        lines = [said(13_500, 14_000), fired(14_000), gone, said(14_020, next_ms), [again]]
+        report = check(*lines, end(15_200), rules=frozenset("K"))
+        assert len(texts(report)) == broken
+
+
 def test_an_alien_instant_is_found() -> None:
     report = check(*RIGHT, fired(14_500))
     assert texts(report) == ["s@14500: no instant of the schedule, and nobody ran it by hand"]
