@@ -291,6 +291,7 @@ class World:
         broker = self.broker
         broker.start()
         random = Random(f"{self.plan.seed}/supervisor")
+        stepped_s = broker.clocks.step_s
         while True:
             broker.changed.clear()
             process = broker.process
@@ -319,9 +320,11 @@ class World:
             while not broker.serves and not (broker.process and broker.process.is_dead):
                 broker.changed.clear()
                 await broker.changed.wait()
-            # Leases of a receive that was answered before its frame was synced may be lost.
-            if why != "stopped":
+            # Leases of a receive that was answered before its frame was synced may be lost. When
+            # others end is known to the next process by the wall clock alone.
+            if why != "stopped" or broker.clocks.step_s != stepped_s:
                 self.records.mark("kill", died, self.now_ms())
+            stepped_s = broker.clocks.step_s
 
     async def _serves(self) -> None:
         """Wait for a broker: calls to a dead one would say nothing."""
