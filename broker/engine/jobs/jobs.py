@@ -35,6 +35,7 @@ from delaylog.broker.engine.state import EngineState
 from delaylog.broker.engine.topics.groups import Group
 from delaylog.broker.engine.views.list_page import PAGE_SECONDS
 from delaylog.broker.engine.views.scan import RANGE_ROWS, SLICE_ROWS
+from delaylog.storage.columns import parts_of
 from delaylog.storage.layout import (
     HOUR_SHIFT,
     INDEX_BITS,
@@ -50,6 +51,8 @@ RUNNING_MAX: Final = 64
 """Jobs that may run at the same time: they take turns in the background."""
 SLICE_MESSAGES: Final = 1_024
 """Messages changed in one slice: up to 4 ms if they move."""
+SLICE_BYTES: Final = 16 << 20
+"""Bytes of the messages of a slice: those that move are copied, once for each group."""
 PACE_MS: Final = 100
 """A job with a rate works ten times a second, not once for every message."""
 _DEAD: Final = int(MessageState.DEAD)
@@ -141,10 +144,11 @@ class JobRunner:
             end_job(state, job, "failed" if topic is None else "done", clock())
             return
         count = RANGE_ROWS if job.rate is None else min(RANGE_ROWS, 256 + 8 * int(job.allowed))
-        origins, following, stop = read_range(state, job, hour, count, named)
-        for first in range(0, len(origins), SLICE_MESSAGES):
+        origins, sizes, following, stop = read_range(state, job, hour, count, named)
+        bytes_max = SLICE_BYTES // max(1, len(groups_of(topic, job)))
+        for part in parts_of(sizes, SLICE_MESSAGES, bytes_max):
             end = state.log.end_position
-            whole = self._slice(job, topic, origins[first : first + SLICE_MESSAGES], clock())
+            whole = self._slice(job, topic, origins[part], clock())
             if state.log.end_position != end:
                 yield from self._backpressure()
             yield None
@@ -260,8 +264,8 @@ def _hour_of(job: Job, named: Int64Array) -> int | None:
 
 def read_range(
     state: EngineState, job: Job, hour: int, count: int, named: Int64Array | None
-) -> tuple[Int64Array, bool, int]:
-    """(origins that may match, whether more rows follow, number of the next row).
+) -> tuple[Int64Array, Int64Array, bool, int]:
+    """(origins that may match, bytes of each, whether more rows follow, number of the next row).
 
     `named` = the only rows that can match, of all hours; None = all rows.
     """
@@ -269,7 +273,8 @@ def read_range(
     known = state.hours.counts.get(hour)
     last = known.rows if known is not None else 0
     if first > last:
-        return np.zeros(0, np.int64), False, first
+        none = np.zeros(0, np.int64)
+        return none, none, False, first
     if named is None:
         stop = min(first + count, last + 1)
         index = np.arange(first, stop, dtype=np.int64)
@@ -285,7 +290,7 @@ def read_range(
         & (rows["sent_position"] < job.position)
         & job.filter.may_match(rows)
     )
-    return refs[mask], stop <= last, stop
+    return refs[mask], rows["size"][mask].astype(np.int64), stop <= last, stop
 
 
 _CURSOR: Final = re.compile(r"([0-9]{1,10})\.([0-9]{1,10})\.([0-9]{1,18})\Z")
@@ -333,7 +338,7 @@ class MatchCount:
                 job.hour, job.index = hour, 1
             following = True
             while following:
-                origins, following, stop = read_range(self._state, job, hour, RANGE_ROWS, named)
+                origins, _, following, stop = read_range(self._state, job, hour, RANGE_ROWS, named)
                 for first in range(0, len(origins), SLICE_ROWS):
                     self.matched += self._count(origins[first : first + SLICE_ROWS])
                     yield None

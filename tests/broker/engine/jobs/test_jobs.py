@@ -16,6 +16,7 @@ from delaylog.broker.engine.jobs.jobs import TooManyJobsError, end_job
 from delaylog.broker.engine.lookup.message_filter import MessageFilter
 from delaylog.broker.engine.topics.settings import Backoff
 from delaylog.storage.layout import MessageState as S
+from delaylog.storage.work import Work
 
 HOUR = 3_600_000
 
@@ -337,3 +338,21 @@ def test_each_group_keeps_the_bodies_of_its_messages(host, monkeypatch: pytest.M
         got = host.receive(9, group=name)
         assert [message.body for message in got] == [b"0", b"1", b"2", b"3"]
         assert [message.origin for message in got] == sorted(message.origin for message in got)
+
+
+def test_a_job_copies_large_messages_in_portions(host) -> None:
+    """Each moved message is copied, and the copies of a slice wait in memory for their hours."""
+    size, n = 1 << 20, 96
+    host.send([b"x" * size] * n, delay=HOUR)
+    host.flush()
+    pile, sizes = host.engine.state.hours.pile, []
+
+    def watched(work: Work) -> Work:
+        for step in work:
+            sizes.append(pile.size_bytes)
+            yield step
+
+    job = host.begin_job("reschedule", deliver_at_ms=host.now_ms + 2 * HOUR)
+    host.engine.run_inline(watched(host.engine.jobs.work(lambda: host.now_ms)))
+    assert max(sizes) < jobs.SLICE_BYTES + pile.bytes_max
+    assert (job.state, job.done) == ("done", n)
