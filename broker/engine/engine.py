@@ -17,6 +17,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from random import Random
+from typing import Final
 
 from delaylog.broker.engine.apply.frames import follow, jump_ahead, replay, set_back
 from delaylog.broker.engine.deliver.claims import expire_claims, left_over, settle_left_over
@@ -68,6 +69,9 @@ from delaylog.storage.runs.id_index import IdIndex
 from delaylog.storage.runs.text_index import TextIndex
 from delaylog.storage.work import Work
 from delaylog.wheel import TimingWheel
+
+RETURN_MS: Final = 50
+"""How long leases wait that had no room to expire."""
 
 # -------------------------------------------------------------------------------- the tick file
 
@@ -211,6 +215,8 @@ class Engine:
         folder has recorded."""
         self.dispatcher = Dispatcher(self.state)
         self.schedules = ScheduleRunner(self.state)
+        self._return_ms = 0
+        """Leases do not expire before: what they would return has no room yet."""
         self._down_ms: int | None = None
         """When an outage began that has just ended: what schedules sent ahead of it is judged
         first. None: that is done.
@@ -422,12 +428,15 @@ class Engine:
         expiry, limited = state.expiries.next(), state.marks.rate_limited
         return _earliest(
             None if expiry is None else expiry[0],
-            state.leases.next_expiry_ms(),
-            state.claims.next_expiry_ms(),
+            self._returning(state.leases.next_expiry_ms()),
+            self._returning(state.claims.next_expiry_ms()),
             state.keyspace.next_expiry_ms(),
             self.schedules.next_wake_ms(),
             min(limited.values()) if limited else None,
         )
+
+    def _returning(self, expiry_ms: int | None) -> int | None:
+        return None if expiry_ms is None else max(expiry_ms, self._return_ms)
 
     def has_due(self, now_ms: int) -> bool:
         """Whether messages due by `now_ms` are still to be released, or to be loaded first."""
@@ -450,6 +459,7 @@ class Engine:
         set_back(self.state, step_ms, now_ms)
         self.schedules.clock_stepped(now_ms)
         self.state.keyspace.now_ms = now_ms
+        self._return_ms = 0
         self.upkeep.set_back(now_ms)
         self.dispatcher = Dispatcher(self.state)
         self.dispatcher.start(now_ms, shown_position=shown)
@@ -492,9 +502,12 @@ class Engine:
             self._down_ms = None
         self.schedules.run_due(now_ms)
         self.dispatcher.dispatch(now_ms)
-        # A claim expires before the first of its messages returns, so it never ends in part.
-        expire_claims(state, now_ms)
-        expire_leases(state, now_ms)
+        if self.housekeeping.crowded_by_returns() and not state.short_of_space:
+            self._return_ms = now_ms + RETURN_MS
+        else:
+            # A claim expires before the first of its messages returns: it never ends in part.
+            expire_claims(state, now_ms)
+            expire_leases(state, now_ms)
         end_due(state, now_ms)
         keyspace = state.keyspace
         first_ms = keyspace.next_expiry_ms()

@@ -465,15 +465,14 @@ class LeaseTable:
         """When `expired` may return something; None if no lease is open."""
         return self._buckets.peekitem(0)[0] * BUCKET_MS if self._buckets else None
 
-    def expired(self, now_ms: int, rows_max: int) -> list[tuple[Lease, Int64Array]]:
+    def expired(self, now_ms: int, rows_max: int) -> Iterator[tuple[Lease, Int64Array]]:
         """(lease, row numbers) past their deadlines, about `rows_max` rows.
 
-        Each row is returned once: the caller must settle it in the same turn.
+        Each row comes once: the caller must settle it before it asks for more, or stops.
         """
         # A bucket can be too early for a lease whose first rows were settled. Each row expires at
         # its own deadline, and the lease moves to the bucket of the next one.
         now_ms -= now_ms % BUCKET_MS
-        out: list[tuple[Lease, Int64Array]] = []
         left = rows_max
         while self._buckets and left > 0:
             bucket, numbers = self._buckets.peekitem(0)
@@ -485,13 +484,12 @@ class LeaseTable:
             if not numbers:
                 del self._buckets[bucket]
             rows = np.flatnonzero(lease.open & (lease.deadlines <= now_ms))
-            if len(rows):
-                out.append((lease, rows))
-                left -= len(rows)
             if len(rows) < lease.open_count:
                 rest = lease.deadlines[lease.open & (lease.deadlines > now_ms)]
                 self._enter(lease, int(rest.min()))
-        return out
+            if len(rows):
+                left -= len(rows)
+                yield lease, rows
 
     def snapshot(self) -> PackedList:
         """For a checkpoint; `entries.work` fills it in slices."""

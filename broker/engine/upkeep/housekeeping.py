@@ -57,6 +57,14 @@ class Housekeeping:
             most -= most // _LEFT_TO_SINGLES
         return self._state.hours.pile.size_bytes > most
 
+    def crowded_by_returns(self) -> bool:
+        """Whether the tails are so large that leases have to wait before they expire.
+
+        That is above what sends may take, so that they do not keep returns out.
+        """
+        most = self._tail_bytes(TAIL_BYTES_HARD_MAX, 2)
+        return self._state.hours.pile.size_bytes > most + most // 2
+
     def crowded_by_changes(self, *, rows: bool) -> bool:
         """Whether changed states take so much memory that further changes have to wait.
 

@@ -7,8 +7,10 @@ from typing import Any
 import msgpack
 import pytest
 
+from delaylog.broker.engine.deliver.receives import RECEIVE_BYTES_MAX
 from delaylog.broker.engine.errors import ConflictError
 from delaylog.broker.engine.topics.settings import Backoff
+from delaylog.broker.engine.upkeep.housekeeping import TAIL_BYTES_HARD_MAX
 from delaylog.contract.own_backoff import encode_own_backoff
 from delaylog.storage.layout import MessageState as S
 
@@ -191,3 +193,26 @@ def test_the_window_of_a_producer(host) -> None:
         host.send(1, producer="p", sequence=37)
     host.send(1, producer="q", sequence=1)
     assert host.topic.sent == 6
+
+
+def test_leases_of_large_messages_expire_in_portions(host) -> None:
+    """A message that returns after a backoff is copied, and the copies wait in memory."""
+    n, size = 240, 1 << 20
+    host.configure(backoff=Backoff(first_ms=1_000, max_ms=1_000))
+    host.send([b"x" * size] * n)
+    host.flush()
+    while host.receive(lease=30_000):
+        pass
+    pile = host.engine.state.hours.pile
+    host.advance(30_000)
+    sizes = [pile.size_bytes]
+    while host.engine.state.leases.next_expiry_ms() is not None:
+        host.flush()
+        host.advance(100)
+        sizes.append(pile.size_bytes)
+    assert max(sizes) < 1.5 * TAIL_BYTES_HARD_MAX + 2 * RECEIVE_BYTES_MAX
+    host.advance(1_100)
+    got = []
+    while more := host.receive():
+        got += [message.origin for message in more]
+    assert len(set(got)) == len(got) == n
