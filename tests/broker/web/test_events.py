@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import sys
 from typing import Any
 
 import pytest
@@ -12,20 +11,15 @@ import pytest
 from tests.broker.conftest import Secured
 from tests.broker.web.streams import ACCEPT, listening, path_of
 
-QUICK_BEATS = """
-import sys
-from delaylog.broker.streams import events
-from delaylog.broker.web import responses
-events.HEARTBEAT_SECONDS = 0.2
-responses.UNHEARD_SECONDS = 2.0
-from delaylog.broker.cli.main import main
-sys.exit(main())
-"""
+QUICK = {
+    "delaylog.broker.streams.events.HEARTBEAT_SECONDS": 0.2,
+    "delaylog.broker.web.responses.UNHEARD_SECONDS": 2.0,
+}
 
 
 @pytest.fixture(scope="module")
 def broker(sound_broker: Any) -> Any:
-    return sound_broker(program=(sys.executable, "-P", "-c", QUICK_BEATS))
+    return sound_broker(constants=QUICK)
 
 
 async def test_each_message_is_an_event_and_settling_opens_the_window(

@@ -13,7 +13,6 @@ import os
 import random
 import socket
 import struct
-import sys
 import time
 import zlib
 from typing import Any
@@ -25,18 +24,7 @@ from tests.broker.web.streams import path_of, streaming
 from tests.waiting import await_that
 
 CLOSE, TEXT, BINARY, PING, PONG, MORE = 8, 1, 2, 9, 10, 0
-QUICK_BEATS = """
-import sys
-from delaylog.broker.streams import websocket
-websocket.HEARTBEAT_SECONDS = 1.0
-from delaylog.broker.cli.main import main
-sys.exit(main())
-"""
-
-
-@pytest.fixture(scope="module")
-def broker(sound_broker: Any) -> Any:
-    return sound_broker()
+QUICK_BEATS = {"delaylog.broker.streams.websocket.HEARTBEAT_SECONDS": 1.0}
 
 
 class Raw:
@@ -279,7 +267,7 @@ def test_a_reader_that_reads_nothing_costs_one_frame(sound_broker: Any) -> None:
 @pytest.mark.parametrize("reads", [True, False])
 def test_a_client_that_answers_no_ping_is_gone(sound_broker: Any, reads: bool) -> None:
     """Half-open: the peer is silent, or does not even read. Its leases end by themselves."""
-    broker = sound_broker(program=(sys.executable, "-P", "-c", QUICK_BEATS))
+    broker = sound_broker(constants=QUICK_BEATS)
     broker.post("/v1/topics/t/messages", [{"body": "x" * 10_000}] * 2_000)
     with Raw(broker, "t", messages=2_000, bytes=64 << 20, lease_ms=3_000) as raw:
         if reads:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -21,20 +20,15 @@ from delaylog.broker.streams.live import READS_MAX, Live
 from tests.broker.conftest import Secured
 from tests.broker.web.streams import Events, listening
 
-QUICK = """
-import sys
-from delaylog.broker.streams import live
-from delaylog.broker.web import responses
-live.EVERY_SECONDS = 0.1
-responses.UNHEARD_SECONDS = 2.0
-from delaylog.broker.cli.main import main
-sys.exit(main())
-"""
+QUICK = {
+    "delaylog.broker.streams.live.EVERY_SECONDS": 0.1,
+    "delaylog.broker.web.responses.UNHEARD_SECONDS": 2.0,
+}
 
 
 @pytest.fixture(scope="module")
 def broker(sound_broker: Any) -> Any:
-    return sound_broker(program=(sys.executable, "-P", "-c", QUICK))
+    return sound_broker(constants=QUICK)
 
 
 def path_of(*reads: str, **query: str) -> str:

@@ -6,7 +6,6 @@ The broker's real limits are 75 s and 30 s; these tests start one with 2 s each.
 from __future__ import annotations
 
 import socket
-import sys
 import time
 from collections.abc import Callable, Iterator
 from itertools import chain, repeat
@@ -17,20 +16,17 @@ import pytest
 LIMIT_S = 2
 MARGIN_S = 5.0
 """How much later a busy machine may notice it."""
-QUICK_TO_CLOSE = f"""
-import sys
-from delaylog.broker.web import app, http_context
-app.IDLE_SECONDS = http_context.READ_SECONDS_MAX = {LIMIT_S}
-from delaylog.broker.cli.main import main
-sys.exit(main())
-"""
+QUICK_TO_CLOSE = {
+    "delaylog.broker.web.app.IDLE_SECONDS": LIMIT_S,
+    "delaylog.broker.web.http_context.READ_SECONDS_MAX": LIMIT_S,
+}
 SEND = b"POST /v1/topics/slow/messages HTTP/1.1\r\nHost: localhost\r\nContent-Length: 31\r\n\r\n"
 BODY = b'{"body":"x","delay_ms":3600000}'
 
 
 @pytest.fixture(scope="module")
 def broker(sound_broker: Callable[..., Any]) -> Any:
-    return sound_broker(program=(sys.executable, "-P", "-c", QUICK_TO_CLOSE))
+    return sound_broker(constants=QUICK_TO_CLOSE)
 
 
 def closed_after_s(

@@ -16,11 +16,6 @@ from tests.broker.web.streams import path_of, streaming
 from tests.waiting import PATIENCE_S
 
 
-@pytest.fixture(scope="module")
-def broker(sound_broker: Any) -> Any:
-    return sound_broker()
-
-
 def send(broker: Any, topic: str, *bodies: str, **members: Any) -> None:
     broker.post(f"/v1/topics/{topic}/messages", [{"body": body, **members} for body in bodies])
 
