@@ -37,22 +37,29 @@ def carry(
 ) -> web.Response:
     """What the carrying node answers."""
 
-    async def wire() -> bytes:
-        return body
-
     async def run() -> web.Response:
         proxy = LeaderProxy()
-        request = SimpleNamespace(method=method, raw_path=path, headers=CIMultiDict(headers or {}))
-        ctx: Any = SimpleNamespace(request=request, body=wire, request_id="r1")
         async with serving(handler) as url:
             try:
                 for _ in range(times):
-                    answer = await proxy.carry(ctx, url)
+                    answer = await proxy.carry(call(method, path, body, headers), url)
                 return answer
             finally:
                 await proxy.stop()
 
     return asyncio.run(run())
+
+
+def call(
+    method: str = "GET", path: str = "/", body: bytes = b"", headers: dict[str, str] | None = None
+) -> Any:
+    """A call that arrived at the carrying node."""
+
+    async def wire() -> bytes:
+        return body
+
+    request = SimpleNamespace(method=method, raw_path=path, headers=CIMultiDict(headers or {}))
+    return SimpleNamespace(request=request, body=wire, request_id="r1")
 
 
 def test_what_arrives_and_what_comes_back() -> None:
@@ -136,14 +143,8 @@ def test_a_leader_that_is_gone() -> None:
 
     async def run() -> None:
         proxy = LeaderProxy()
-
-        async def body() -> bytes:
-            return b""
-
-        request = SimpleNamespace(method="GET", raw_path="/", headers=CIMultiDict())
-        ctx: Any = SimpleNamespace(request=request, body=body, request_id="r1")
         try:
-            await proxy.carry(ctx, f"http://127.0.0.1:{port}")
+            await proxy.carry(call(), f"http://127.0.0.1:{port}")
         finally:
             await proxy.stop()
 
@@ -162,28 +163,23 @@ def test_a_leader_over_tls(tmp_path: Path) -> None:
     async def leader(request: web.Request) -> web.Response:
         return web.Response(text="from the leader")
 
-    async def body() -> bytes:
-        return b""
-
     async def run() -> None:
-        request = SimpleNamespace(method="GET", raw_path="/", headers=CIMultiDict())
-        ctx: Any = SimpleNamespace(request=request, body=body, request_id="r1")
         proxies = [LeaderProxy(tls), LeaderProxy()]
         named = served_over_tls(leader, mine.issue("leader", hosts=HOSTS), tmp_path)
         unnamed = served_over_tls(leader, mine.issue("leader", hosts=["x.example"]), tmp_path)
         async with named as url, unnamed as wrong_url:
             for proxy in proxies:
                 with pytest.raises(NotLeadingError, match=r"does not trust .*: see tls-ca"):
-                    await proxy.carry(ctx, url)
+                    await proxy.carry(call(), url)
             path.write_bytes(mine.pem)
             await tls.read()()
-            assert (await proxies[0].carry(ctx, url)).body == b"from the leader"
+            assert (await proxies[0].carry(call(), url)).body == b"from the leader"
             with pytest.raises(NotLeadingError, match=r"does not trust .*mismatch"):
-                await proxies[0].carry(ctx, wrong_url)
+                await proxies[0].carry(call(), wrong_url)
             path.write_bytes(other.pem)
             await tls.read()()
             with pytest.raises(NotLeadingError, match="does not trust"):
-                await proxies[0].carry(ctx, url)
+                await proxies[0].carry(call(), url)
         for proxy in proxies:
             await proxy.stop()
 

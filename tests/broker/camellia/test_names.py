@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 from typing import Any
-from urllib.parse import quote, urlencode
+from urllib.parse import quote
 
 import pytest
 
-FORM = {"Content-Type": "application/x-www-form-urlencoded"}
 NAMES = ["a/b", "order:created", "two words", "ünïcode", "50%", "a?b#c", "~x", "a,b", "%2F"]
 
 
-def _send(broker: Any, name: str) -> None:
-    form = urlencode({"topic": name, "msg": "x", "delayMillis": 3_600_000})
-    answer = broker.call("POST", "/camellia/delayQueue/sendMsg", form.encode(), FORM)
-    assert answer.json["code"] == 200
-
-
 @pytest.mark.parametrize("name", NAMES)
-def test_a_topic_of_any_name_is_managed(broker: Any, assert_problem: Any, name: str) -> None:
+def test_a_topic_of_any_name_is_managed(
+    camellia: Any, broker: Any, assert_problem: Any, name: str
+) -> None:
     """Looked at, purged and deleted by its percent-encoded name; then the name is none again."""
     path = f"/v1/topics/{quote(name, safe='')}"
     assert_problem(broker.call("GET", f"{path}/stats"), 400, "bad_request", "topic")
-    _send(broker, name)
+    camellia.send(name, delay=3_600_000)
     for _ in range(2):
         assert broker.call("GET", f"{path}/stats").json["counts"]["waiting"] == 1
     assert broker.call("GET", path).status == 200
