@@ -164,13 +164,6 @@ def test_refusals_over_camellia(secured: Secured) -> None:
     assert line["facts"] == {"id": "y"}
 
 
-def test_each_administrative_answer_names_its_request(secured: Secured) -> None:
-    """On the fast lane too, and with every status."""
-    for status in (201, 200):
-        answer = secured.call("PUT", "/v1/topics/request", {}, headers={"X-Request-Id": "r"})
-        assert (answer.status, answer.headers.get("X-Request-Id")) == (status, "r")
-
-
 def test_all_calls(secured_broker: Callable[..., Secured]) -> None:
     secured = secured_broker("--audit", "all")
     secured.call("POST", "/v1/topics/a/messages", [{"body": "x"}] * 3)

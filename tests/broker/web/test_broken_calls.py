@@ -137,18 +137,6 @@ async def test_a_stream_ends_with_the_id(broken: Any) -> None:
     assert counted(broken, "http") == before + 2
 
 
-def test_every_answer_has_an_id(broken: Any) -> None:
-    """Also the dashboard's files, what is refused before it is read, and what is no HTTP."""
-    for method, path in (("GET", "/ui/"), ("GET", "/ui/none.js"), ("GET", "/nothing")):
-        assert broken.call(method, path).headers["X-Request-Id"]
-    assert broken.call("GET", "/", headers={"Host": "elsewhere"}).headers["X-Request-Id"]
-    with broken.connect() as sock:
-        sock.sendall(b"this is not HTTP\r\n\r\n")
-        head = sock.recv(4_096)
-    assert b" 400 Bad Request" in head
-    assert b"X-Request-Id: " in head
-
-
 HALF_APPLIED = """
 import sys
 from delaylog.broker.engine.send import sends

@@ -10,14 +10,18 @@ from tests.waiting import await_that
 
 
 def test_every_answer_has_an_id(broker: Broker, topic: str) -> None:
-    """Purpose: an answer can be found in logs. Method: the fast lane, other calls, pages and
-    refusals; one's own id comes back, one that is unfit does not."""
+    """Purpose: an answer can be found in logs. Method: the fast lane, other calls, pages, files,
+    refusals, also before the request is read, and what is no HTTP; an own id comes back, one that
+    does not fit is replaced."""
     seen = set()
     for method, path, body, status in (
         ("POST", f"/v1/topics/{topic}/messages", {"body": "x"}, 200),
         ("GET", f"/v1/topics/{topic}", None, 200),
+        ("PUT", f"/v1/topics/{topic}", {}, 200),
         ("GET", "/healthz", None, 200),
         ("GET", "/metrics", None, 200),
+        ("GET", "/ui/", None, 200),
+        ("GET", "/ui/none.js", None, 404),
         ("GET", "/v1/nowhere", None, 404),
         ("POST", f"/v1/topics/{topic}/messages", 5, 400),
     ):
@@ -28,7 +32,11 @@ def test_every_answer_has_an_id(broker: Broker, topic: str) -> None:
         assert mine.headers["X-Request-Id"] == "mine-1"
         unfit = broker.call(method, path, body, headers={"X-Request-Id": "a b"})
         assert unfit.headers["X-Request-Id"] != "a b"
-    assert len(seen) == 6
+    assert len(seen) == 9
+    assert broker.call("GET", "/", headers={"Host": "elsewhere"}).headers["X-Request-Id"]
+    refused = broker.raw(b"this is not HTTP\r\n\r\n")
+    assert b" 400 Bad Request" in refused
+    assert b"X-Request-Id: " in refused
 
 
 def slow_lines(broker: Broker) -> list[dict[str, Any]]:
