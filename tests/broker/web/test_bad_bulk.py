@@ -283,22 +283,30 @@ CHANGES: dict[str, tuple[dict[str, Any], str]] = {
     "due negative": ({"deliver_at_ms": -1}, "deliver_at_ms"),
     "due in seconds": ({"deliver_at_ms": 1_795_600_000}, "deliver_at_ms"),
     "due over the horizon": ({"deliver_at_ms": 2**62}, "deliver_at_ms"),
+    "delay over the horizon": ({"deliver_at_ms": None, "delay_ms": 2**60}, "delay_ms"),
+    "delay cut": ({"deliver_at_ms": None, "delay_ms": b"123"}, "delay_ms"),
+    "due and delay": ({"deliver_at_ms": 1, "delay_ms": 1}, "delay_ms"),
+    "a filter": ({"filter": {}}, "filter"),
+    "ids cut inside a letter": (
+        {"refs": None, "n": 2, "id_size": 1, "id": "é".encode()},
+        "id",
+    ),
 }
 
 
 @pytest.mark.parametrize("name", CHANGES)
 def test_change_refuses(broker: Any, topic: str, assert_problem: Any, name: str) -> None:
-    """A broken cancel or reschedule leaves the message as it is."""
+    """A broken cancel, reschedule or replay leaves the message as it is."""
     path = f"/v1/topics/{topic}"
     fields = {"v": 1, "n": 1, "delay_ms": 3_600_000, "body_size": 1, "bodies": b"x"}
     refs = broker.bulk(f"{path}/messages", fields).packed["refs"]
     change, column = CHANGES[name]
-    calls = ["messages:reschedule"]
+    calls = ["messages:reschedule", "messages:replay"]
     if "deliver_at_ms" not in change:
         calls.append("messages:cancel")
     for call in calls:
         fields = {"v": 1, "n": 1, "refs": refs}
-        if call == "messages:reschedule":
+        if call != "messages:cancel":
             fields["deliver_at_ms"] = 0
         answer = broker.bulk(f"{path}/{call}", changed(fields, change))
         assert_problem(answer, 400, "bad_request", column)

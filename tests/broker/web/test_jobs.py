@@ -282,28 +282,6 @@ def test_refusals(
     assert broker.counts(topic)["waiting"] == 1
 
 
-@pytest.mark.parametrize(
-    ("fields", "field"),
-    [
-        ({"n": 1, "refs": b"12345678", "delay_ms": 2**60}, "delay_ms"),
-        ({"n": 1, "refs": b"12345678", "delay_ms": 1, "deliver_at_ms": 1}, "delay_ms"),
-        ({"n": 1, "refs": b"12345678", "delay_ms": b"123"}, "delay_ms"),
-        ({"n": 1, "refs": b"12345678", "filter": {}}, "filter"),
-        ({"n": 2, "id_size": 1, "id": b"\xc3\xa9"}, "id"),
-        ({"n": 1, "id_size": 1, "id": b"\xff"}, "id"),
-        ({"n": 1, "id_size": 2, "id": b"a"}, "id_size"),
-    ],
-    ids=str,
-)
-def test_bulk_refusals(
-    broker: Any, topic: str, assert_problem: Any, fields: dict[str, Any], field: str
-) -> None:
-    """A malformed bulk body is refused whole and names the column."""
-    broker.post(f"/v1/topics/{topic}/messages", LATER)
-    answer = broker.bulk(f"/v1/topics/{topic}/messages:replay", {"v": 1} | fields)
-    assert assert_problem(answer, 400, "bad_request")["field"] == field
-
-
 @pytest.mark.parametrize("name", ["j0", "j999999999", "1", "x", "j1x", "%20"])
 def test_a_job_that_does_not_exist(broker: Any, assert_problem: Any, name: str) -> None:
     for method in ("GET", "DELETE"):
