@@ -161,7 +161,9 @@ def test_unreadable_json(broker: Any, topic: str, assert_problem: Any, name: str
 
 
 def test_duplicate_members_last_wins(broker: Any, topic: str) -> None:
-    """A member given twice counts once, the later one."""
+    """A member given twice counts once, the later one, as HTTP.md says: refusing it would take a
+    parser of a tenth of the speed.
+    """
     path = f"/v1/topics/{topic}"
     broker.post(f"{path}/messages", b'{"body":"first","body":"second","delay_ms":0}')
     assert broker.post(f"{path}/receive", {"wait_ms": 5_000})["messages"][0]["body"] == "second"
@@ -287,33 +289,15 @@ def test_calls_refuse(broker: Any, topic: str, assert_problem: Any, row: int) ->
     }
 
 
-RECEIPTS: list[Any] = [
-    "",
-    "x",
-    "~" * 32,
-    "0" * 31,
-    "0" * 33,
-    "g" * 32,
-    " " * 16 + "0" * 16,
-    "+" + "0" * 31,
-    "-" + "0" * 14 + "1" + "0" * 16,
-    "0_0" + "0" * 29,
-    "0x" + "0" * 30,
-    "٠" * 32,
-    "0" * 16 + "f" * 16,
-    5,
-    None,
-    ["0" * 32],
-]
-
-
-@pytest.mark.parametrize("row", range(len(RECEIPTS)))
-def test_garbage_receipts(broker: Any, topic: str, assert_problem: Any, row: int) -> None:
-    """What no receive ever gave is refused, naming the item; good ones beside it stay untouched."""
+@pytest.mark.parametrize("receipt", ["x", "0" * 16 + "f" * 16, 5, None, ["0" * 32]])
+def test_garbage_receipts(broker: Any, topic: str, assert_problem: Any, receipt: Any) -> None:
+    """What no receive ever gave is refused, naming the item; good ones beside it stay untouched.
+    tests/broker/calls/test_receipts.py has every form of garbage.
+    """
     broker.post(f"/v1/topics/{topic}/messages", {"body": "x", "delay_ms": 0})
     good = broker.post(f"/v1/topics/{topic}/receive", {"wait_ms": 5_000})["messages"][0]["receipt"]
     for call in ("ack", "nack", "reject", "extend", "begin"):
-        members = {"receipts": [good, RECEIPTS[row]]}
+        members = {"receipts": [good, receipt]}
         answer = broker.call("POST", f"/v1/topics/{topic}/{call}", members)
         assert_problem(answer, 400, "bad_request", "receipts", item=1)
     assert broker.counts(topic)["leased"] == 1

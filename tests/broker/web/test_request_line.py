@@ -281,18 +281,3 @@ def test_a_client_of_http_1_0_gets_no_interim_answer(broker: Any, topic: str) ->
             sock.settimeout(30)
             sock.sendall(body)
             assert version + b" 200" in sock.recv(1_000)
-
-
-def test_the_dashboard_answers_each_form_of_a_known_tag(broker: Any) -> None:
-    tag = broker.call("GET", "/ui/").headers["ETag"]
-    for said in (tag, f"W/{tag}", f'"x", {tag}', "*", " * "):
-        assert broker.call("GET", "/ui/", headers={"If-None-Match": said}).status == 304
-    for said in ('"x"', tag.strip('"'), '"*"'):
-        assert broker.call("GET", "/ui/", headers={"If-None-Match": said}).status == 200
-
-
-def test_the_last_of_equal_members_counts(broker: Any, topic: str) -> None:
-    """As HTTP.md says: refusing them would take a parser of a tenth of the speed."""
-    body = b'{"body":"a","delay_ms":0,"delay_ms":60000}'
-    sent = broker.post(f"/v1/topics/{topic}/messages", body)
-    assert sent["deliver_at_ms"] > broker.call("GET", "/v1/clock").json["now_ms"] + 50_000
