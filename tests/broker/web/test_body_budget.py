@@ -13,10 +13,9 @@ import pytest
 
 from delaylog.broker.calls import context
 from delaylog.broker.calls.answers import Problem
-from delaylog.broker.calls.context import BULK, JSON, MSGPACK
+from delaylog.broker.calls.context import BULK, JSON, MSGPACK, BufferedContext
 from delaylog.broker.calls.forms import bulk_bodies
 from delaylog.broker.engine.limits import Limits
-from delaylog.broker.web.http_context import HttpContext
 from tests.waiting import await_that
 
 REQUEST_MAX, BODIES_MAX = 1_000_000, 3_000_000
@@ -84,30 +83,6 @@ def test_answered_bodies_are_given_back(tight: Any, topic: str) -> None:
         assert tight.call("POST", f"/v1/topics/{topic}/ack", large).status == 400
 
 
-class _Body:
-    """A request whose body is there."""
-
-    def __init__(self, raw: bytes, kind: str) -> None:
-        self.headers = {"Content-Type": kind}
-        self.content = SimpleNamespace(is_eof=lambda: True, read_nowait=lambda: raw)
-
-
-def _context(raw: bytes, kind: str) -> HttpContext:
-    node: Any = SimpleNamespace(engine=SimpleNamespace(limits=Limits()))
-    request: Any = _Body(raw, kind)
-    return HttpContext(node, request, "")  # type: ignore[arg-type]
-
-
-class _NoMemory:
-    """A parser that gets no memory."""
-
-    def __init__(self, error: Exception) -> None:
-        self._error = error
-
-    def __call__(self, *_: Any, **__: Any) -> None:
-        raise self._error
-
-
 NO_MEMORY = [
     (JSON, context.orjson, "loads", MemoryError()),
     (JSON, context.orjson, "loads", orjson.JSONDecodeError("Not enough memory", "", 0)),
@@ -121,9 +96,14 @@ def test_no_memory_is_not_the_bodys_fault(
     monkeypatch: pytest.MonkeyPatch, kind: str, where: Any, name: str, error: Exception
 ) -> None:
     """503, so that a client tries again: with 400 it would drop its message."""
-    monkeypatch.setattr(where, name, _NoMemory(error))
+
+    def no_memory(*_: Any, **__: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(where, name, no_memory)
+    node: Any = SimpleNamespace(engine=SimpleNamespace(limits=Limits()))
     body = msgpack.packb({}) if kind != JSON else b"{}"
-    ctx = _context(body, kind)
+    ctx = BufferedContext(node, {"Content-Type": kind}, "", body)
     with pytest.raises(Problem) as refused:
         asyncio.run(bulk_bodies.read_batch(ctx) if kind == BULK else ctx.members())
     assert refused.value.code == "not_ready"

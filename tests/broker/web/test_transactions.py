@@ -10,6 +10,8 @@ import msgpack
 import pyarrow as pa
 import pytest
 
+from tests.broker.calls.forms.arrow_streams import UTC_US, one, stream
+
 BULK = "application/vnd.delaylog.batch"
 ARROW = "application/vnd.apache.arrow.stream"
 HOUR = 3_600_000
@@ -266,18 +268,13 @@ def test_across_a_kill(start_broker: Callable[..., Any]) -> None:
 
 def many_topics(topics: list[str], bodies: list[bytes]) -> bytes:
     """An Arrow body of messages of different topics, due at once."""
-    columns = {
-        "topic": pa.array(topics),
-        "value": pa.array(bodies, pa.binary()),
-        "deliver_at": pa.array([0] * len(topics), pa.timestamp("us", tz="UTC")),
-    }
-    sink = pa.BufferOutputStream()
-    batch = pa.RecordBatch.from_pydict(columns)
-    with pa.ipc.new_stream(sink, batch.schema) as stream:
-        # Two batches: a run of one topic may lie in both.
-        stream.write_batch(batch.slice(0, 2))
-        stream.write_batch(batch.slice(2))
-    return bytes(sink.getvalue().to_pybytes())
+    batch = one(
+        topic=pa.array(topics),
+        value=pa.array(bodies, pa.binary()),
+        deliver_at=pa.array([0] * len(topics), UTC_US),
+    )
+    # A run of one topic may lie in both batches.
+    return stream(batch.slice(0, 2), batch.slice(2))
 
 
 def test_a_body_may_have_rows_of_many_topics(
