@@ -32,6 +32,8 @@ from tests.waiting import until
 
 NOW_MS = 450_000 * 3_600_000
 KEY = ("default", "t")
+QUOTAS = {"rate": {"rate": 5}, "pending": {"pending": 50}}
+"""Both let fifty messages through at once."""
 
 
 class Stub:
@@ -154,10 +156,10 @@ def test_batches_of_a_turn_are_a_frame_for_each_shape(stub: Stub) -> None:
     assert len(set(refs)) == len(refs) - 2
 
 
-@pytest.mark.parametrize("quota", ["rate", "pending"])
+@pytest.mark.parametrize("quota", QUOTAS)
 def test_a_quota_takes_whole_batches(stub: Stub, quota: str) -> None:
     """One that is too large for what is left is refused whole; a smaller one behind it comes in."""
-    stub.configure(**({"rate": 5} if quota == "rate" else {"pending": 50}))
+    stub.configure(**QUOTAS[quota])
     assert stub.send(*plain(40)) == [0] * 40
     answers = stub.send(bulk(*[b""] * 8), bulk(*[b""] * 8), bulk(b"", b""), bulk(b""))
     assert [each == 0 for each in answers] == [True, False, True, False]
@@ -223,15 +225,11 @@ def test_a_wait_that_fails_is_told_to_all(stub: Stub) -> None:
 
 
 @pytest.mark.parametrize("room", [0, 1, 3, 10, 49])
-@pytest.mark.parametrize("quota", ["rate", "pending"])
+@pytest.mark.parametrize("quota", QUOTAS)
 def test_a_quota_takes_what_it_has_room_for(stub: Stub, quota: str, room: int) -> None:
     """The first ones come in, the others are refused: none for its neighbours' sake."""
-    if quota == "rate":
-        stub.configure(rate=5)
-        assert stub.send(*plain(50 - room)) == [0] * (50 - room)
-    else:
-        stub.configure(pending=50)
-        assert stub.send(*plain(50 - room)) == [0] * (50 - room)
+    stub.configure(**QUOTAS[quota])
+    assert stub.send(*plain(50 - room)) == [0] * (50 - room)
     stub.frames = 0
     answers = stub.send(*plain(60))
     assert answers[:room] == [0] * room
@@ -241,14 +239,14 @@ def test_a_quota_takes_what_it_has_room_for(stub: Stub, quota: str, room: int) -
     assert stub.frames <= 6
 
 
-@pytest.mark.parametrize("quota", ["rate", "pending"])
+@pytest.mark.parametrize("quota", QUOTAS)
 def test_who_repeats_an_id_is_answered_among_the_refused(stub: Stub, quota: str) -> None:
     """A quota refuses what would be new, and nobody beside it."""
 
     def named(*ids: int) -> list[Single]:
         return [Single(b"x", 0, True, {"id": b"%d" % id_}) for id_ in ids]
 
-    stub.configure(**({"rate": 5} if quota == "rate" else {"pending": 50}))
+    stub.configure(**QUOTAS[quota])
     assert stub.send(*named(*range(50))) == [0] * 50
     stub.frames = 0
     answers = stub.send(*named(60, *range(40), 61), *plain(9), *named(60, 49))
