@@ -15,24 +15,19 @@ import pytest
 
 from tests.broker.answer import Answer
 from tests.broker.conftest import Secured
-from tests.certificates import CLIENT, Authority
+from tests.broker.host.tls.listening import Files
+from tests.certificates import CLIENT, Authority, write_private
 
 
 class Served:
     """A broker that asks for client certificates, and its authority."""
 
     def __init__(self, secured_broker: Callable[..., Secured], folder: Path) -> None:
-        self.folder = folder
+        self.files = Files(folder)
         self.authority = Authority("clients")
-        server = Authority("servers")
-        (folder / "ca.pem").write_bytes(self.authority.pem)
-        pair = folder / "server.pem"
-        pair.touch(mode=0o600)
-        pair.write_bytes(server.issue("server", hosts=("127.0.0.1",)))
-        self.trusted = folder / "servers.pem"
-        self.trusted.write_bytes(server.pem)
+        self.files.trust(self.authority)
         self.secured = secured_broker(
-            "--tls-cert", str(pair), "--tls-client-ca", f"{folder}/ca.pem"
+            "--tls-cert", f"{folder}/broker.pem", "--tls-client-ca", f"{folder}/clients.pem"
         )
 
     def call(
@@ -42,11 +37,9 @@ class Served:
             return ask(connection, method, path, body, **headers)
 
     def connect(self, pem: bytes = b"") -> http.client.HTTPSConnection:
-        context = ssl.create_default_context(cafile=str(self.trusted))
+        context = self.files.client()
         if pem:
-            file = self.folder / "client.pem"
-            file.write_bytes(pem)
-            context.load_cert_chain(file)
+            context.load_cert_chain(write_private(self.files.folder / "client.pem", pem))
         return http.client.HTTPSConnection(
             "127.0.0.1", self.secured.broker.port, timeout=30, context=context
         )
@@ -152,6 +145,6 @@ def test_a_removed_authority_ends_sessions(
         return [served.call("GET", "/v1/session", Cookie=each).status for each in cookies]
 
     assert statuses() == [200, 200]
-    (served.folder / "ca.pem").write_bytes(Authority("next").pem)
+    served.files.trust(Authority("next"))
     assert served.call("POST", "/v1/reload", {}, token=admin).status == 200
     assert statuses() == [401, 200]

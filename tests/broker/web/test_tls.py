@@ -20,7 +20,7 @@ import pytest
 from delaylog.broker.host.tls.failed_handshakes import ALERT
 from delaylog.broker.host.tls.listener import HANDSHAKE_SECONDS
 from delaylog.client.child_broker import free_port
-from tests.broker.conftest import Broker, Secured, read_all
+from tests.broker.conftest import Broker, read_all
 from tests.broker.host.tls.listening import Files
 from tests.broker.resp.resp_client import RespClient
 from tests.certificates import HOSTS, Authority, write_private
@@ -176,27 +176,6 @@ def test_expired_certificates_and_those_of_another_host(
     done = run_warm("serve", "--tls-cert", pair, "--http", "127.0.0.1:0", "--data-dir", tmp_path)
     assert done.returncode == 2
     assert b"tls-cert: CN=third has expired: it ended on 20" in done.stderr
-
-
-def test_a_certificate_names_a_principal(
-    secured_broker: Callable[..., Secured], files: Files
-) -> None:
-    """A client without a token is who its certificate says, on kept connections too."""
-    trusted = Authority("trusted")
-    files.trust(trusted)
-    pair, clients = files.folder / "broker.pem", files.folder / "clients.pem"
-    secured = secured_broker("--tls-cert", str(pair), "--tls-client-ca", str(clients))
-    secured.broker.tls = files.client()
-    secured.principal("orders", "send:orders", certificates=["dns:orders.example"])
-    path, body = "/v1/topics/orders/messages", {"body": "x"}
-    for context, statuses in (
-        (files.client(), {401}),
-        (files.client(trusted, hosts=["other.example"]), {401}),
-        (files.client(trusted, hosts=["orders.example"]), {200}),
-    ):
-        secured.broker.tls = context
-        assert {secured.call("POST", path, body, token=None).status for _ in range(3)} == statuses
-    assert secured.call("GET", "/v1/topics", token=None).status == 403
 
 
 def test_an_exchange_under_load(start_broker: Start, files: Files) -> None:
