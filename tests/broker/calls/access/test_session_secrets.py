@@ -31,6 +31,8 @@ def test_the_cookie_is_found_among_any_others(cookie: str) -> None:
     [
         "",
         "delaylog-session=",
+        "delaylog-session",
+        "delaylog-session=a;=;;",
         f"delaylog-session={SECRET}x",
         f"delaylog-session={SECRET[:-1]}",
         f"delaylog-session={SECRET[:-1]}\udcff",

@@ -47,8 +47,11 @@ def test_a_session_that_expires_has_ended(sessions: Sessions) -> None:
 
 
 def test_the_oldest_session_ends_for_one_too_many(sessions: Sessions) -> None:
+    """One of the same caller: a principal ends no sessions of others."""
+    other = sessions.open(Caller("other", ALL), 0)[1]
     opened = [sessions.open(CALLER, 0)[1] for _ in range(SESSIONS_EACH_MAX + 1)]
     assert [each.ended for each in opened] == [True] + [False] * SESSIONS_EACH_MAX
+    assert not other.ended
     assert sessions.some_ended(1)
 
 
