@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from delaylog.contract.calls.table import ALL
+from tests.broker.web.access_calls import filled
 
 OK = b'{"body":"x","delay_ms":3600000}'
 BODY_MAX, REQUEST_MAX = 10_000, 50_000
@@ -179,6 +180,7 @@ def test_wrong_content_type(broker: Any, topic: str, assert_problem: Any, kind: 
         "reject",
         "extend",
         "messages:cancel",
+        "purge",
     ):
         answer = broker.call("POST", f"{path}/{call}", OK, {"Content-Type": kind})
         assert_problem(answer, 415, "unsupported")
@@ -371,16 +373,7 @@ def test_every_call_refuses_an_unknown_query(
 ) -> None:
     """Nobody takes a misspelt parameter for one that works; the second time by the kept route."""
     method, path = call
-    path = path.format(
-        topic=topic,
-        id="a",
-        group="g",
-        job="j1",
-        claim="c",
-        schedule="s",
-        transaction="x",
-        principal="p",
-    )
+    path = filled(path, "default", topic)
     for _ in range(2):
         assert_problem(broker.call(method, f"{path}?colour=red", b"{}"), 400, "bad_request")
     assert broker.counts(topic) is None

@@ -27,6 +27,7 @@ from delaylog.broker.camellia.openapi import described
 from delaylog.broker.engine.limits import Limits
 from delaylog.broker.streams.live import LIVE, PAGE
 from delaylog.broker.web.openapi import openapi_document
+from tests.broker.web.access_calls import filled
 from tests.effort import tries
 
 BULK = "application/vnd.delaylog.batch"
@@ -165,21 +166,6 @@ def test_every_call_is_described_once(document: Any) -> None:
     assert len(names) > 50
 
 
-def filled(template: str) -> str:
-    """A path with a legal name for each parameter."""
-    return (
-        template.replace("{topic}", "t")
-        .replace("{group}", "g")
-        .replace("{ns}", "n")
-        .replace("{id}", "x")
-        .replace("{schedule}", "s")
-        .replace("{job}", "j1")
-        .replace("{claim}", "c")
-        .replace("{transaction}", "x")
-        .replace("{principal}", "p")
-    )
-
-
 @pytest.mark.parametrize(
     ("name", "value", "status"),
     [
@@ -194,7 +180,7 @@ def test_what_any_request_may_be_refused_for_is_described(
     for template, item in document["paths"].items():
         for method in item.keys() - {"parameters"}:
             body = None if method == "get" else b"{}"
-            answer = served.call(method.upper(), filled(template), body, {name: value})
+            answer = served.call(method.upper(), filled(template, "n", "t"), body, {name: value})
             assert answer.status == status, (method, template, answer)
             kind = answer.headers["Content-Type"].partition(";")[0]
             assert kind in item[method]["responses"][str(status)]["content"], (method, template)
@@ -203,7 +189,7 @@ def test_what_any_request_may_be_refused_for_is_described(
 def test_what_is_described_is_served_and_nothing_else(served: Any, document: Any) -> None:
     """A method that is not described is refused with 405; a described one never is."""
     for template, item in document["paths"].items():
-        path = filled(template)
+        path = filled(template, "n", "t")
         for method in ("GET", "PUT", "POST", "PATCH", "DELETE"):
             answer = served.call(method, path, b"{}" if method != "GET" else None)
             if template.startswith("/camellia/health/"):

@@ -62,15 +62,6 @@ def test_foreign_requests_are_refused(
     assert broker.call("GET", STATUS).status == 200
 
 
-def test_a_page_purges_nothing(broker: Any, topic: str) -> None:
-    """As `fetch` with `no-cors` sends it: text, an origin, a force."""
-    broker.post(f"/v1/topics/{topic}/messages", LATER)
-    path, body = f"/v1/topics/{topic}/purge", b'{"force":true}'
-    for headers in ({"Origin": "https://evil.example"}, {"Content-Type": "text/plain"}):
-        assert broker.call("POST", path, body, headers).status in (403, 415)
-    assert broker.counts(topic)["waiting"] == 1
-
-
 OWN: list[dict[str, str]] = [
     {},
     {"Host": "localhost"},
