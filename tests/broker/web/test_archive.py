@@ -71,8 +71,3 @@ def test_a_release_is_remembered_and_never_goes_ahead(holding: Broker) -> None:
 def test_what_is_wrong_is_named(holding: Broker, members: Any) -> None:
     refused = holding.call("POST", "/v1/archive/release", members)
     assert (refused.status, refused.json["code"]) == (400, "bad_request")
-
-
-@pytest.mark.parametrize("path", ["/v1/archive/x", "/v1/archive/release/x", "/v1/archive/release"])
-def test_there_is_nothing_beside_it(holding: Broker, path: str) -> None:
-    assert holding.call("GET", path).status in (404, 405)
