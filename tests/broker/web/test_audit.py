@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.broker.conftest import Broker, Secured
+from tests.broker.web.test_fast_lane import request
 from tests.waiting import await_that
 
 
@@ -137,12 +138,8 @@ def test_a_client_that_leaves(secured_broker: Callable[..., Secured]) -> None:
     """Its call may have been carried out: the line does not say that it failed."""
     secured = secured_broker("--audit", "all")
     with secured.broker.connect() as sock:
-        body = b'{"wait_ms": 20000}'
-        sock.sendall(
-            b"POST /v1/topics/left/receive HTTP/1.1\r\nHost: 127.0.0.1\r\n"
-            b"Authorization: Bearer %b\r\nContent-Length: %d\r\n\r\n%b"
-            % (secured.admin.encode(), len(body), body)
-        )
+        token = f"Authorization: Bearer {secured.admin}\r\n"
+        sock.sendall(request("/v1/topics/left/receive", b'{"wait_ms": 20000}', token))
         await_that(
             lambda: b"delaylog_waiting_consumers 1.0" in secured.call("GET", "/metrics", None).body,
             lambda: "nobody waits",

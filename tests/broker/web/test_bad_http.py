@@ -13,8 +13,10 @@ import pytest
 
 from delaylog.contract.calls.table import ALL
 from tests.broker.web.access_calls import filled
+from tests.broker.web.test_fast_lane import request
 
 OK = b'{"body":"x","delay_ms":3600000}'
+CLOSE = "Connection: close\r\n"
 BODY_MAX, REQUEST_MAX = 10_000, 50_000
 
 
@@ -28,14 +30,6 @@ def split(wire: bytes) -> tuple[int, bytes, bytes]:
     """(status, head, body) of the first answer."""
     head, _, body = wire.partition(b"\r\n\r\n")
     return int(head.split()[1]), head, body
-
-
-def request(method: str, path: str, body: bytes = b"", *lines: str) -> bytes:
-    """A request that asks for the connection to be closed behind it."""
-    head = [f"{method} {path} HTTP/1.1", "Host: localhost", "Connection: close", *lines]
-    if body:
-        head.append(f"Content-Length: {len(body)}")
-    return "\r\n".join(head).encode("latin-1") + b"\r\n\r\n" + body
 
 
 METHODS = [
@@ -146,10 +140,8 @@ def test_odd_paths(broker: Any, path: bytes, method: str) -> None:
     """Bytes that are no UTF-8, no percent code, no id: refused or unknown, never more."""
     broker.call("PUT", "/v1/topics/t", {})
     body = b'{"delay_ms":0}'
-    wire = (
-        method.encode() + b" " + path + b" HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
-        b"Content-Length: %d\r\n\r\n%b" % (len(body), body)
-    )
+    # Not every path is a text.
+    wire = request("PATH", body, CLOSE, method).replace(b"PATH", path)
     status, head, body = split(broker.raw(wire))
     assert status in (400, 404, 405), head
     assert b"application/problem+json" in head
@@ -304,7 +296,7 @@ KEYS = [b"", b"k" * 201, b"\xff\xfe", b"\xc3\xa9" * 201]
 def test_bad_idempotency_keys(broker: Any, topic: str, key: bytes) -> None:
     """An empty, too long or undecodable Idempotency-Key is refused before anything is sent."""
     for body in (OK, b"[" + OK + b"]"):
-        wire = request("POST", f"/v1/topics/{topic}/messages", body)
+        wire = request(f"/v1/topics/{topic}/messages", body, CLOSE)
         wire = wire.replace(b"\r\n", b"\r\nIdempotency-Key: " + key + b"\r\n", 1)
         status, head, _ = split(broker.raw(wire))
         assert status == 400, head
@@ -330,7 +322,7 @@ def test_bad_queries(broker: Any, topic: str, assert_problem: Any, query: str) -
 
 def test_slow_body_is_taken(broker: Any, topic: str) -> None:
     """A body that trickles in byte by byte is one body."""
-    wire = request("POST", f"/v1/topics/{topic}/messages", OK)
+    wire = request(f"/v1/topics/{topic}/messages", OK, CLOSE)
     with broker.connect() as sock:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         for byte in wire:
@@ -343,7 +335,7 @@ def test_slow_body_is_taken(broker: Any, topic: str) -> None:
 def test_half_closed_connection(broker: Any, topic: str) -> None:
     """A client that closes its sending side behind a request: carried out once, or not at all."""
     with broker.connect() as sock:
-        sock.sendall(request("POST", f"/v1/topics/{topic}/messages", OK))
+        sock.sendall(request(f"/v1/topics/{topic}/messages", OK, CLOSE))
         sock.shutdown(socket.SHUT_WR)
         answer = sock.recv(65_536)
     assert answer == b"" or split(answer)[0] == 200

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 
 from delaylog.broker.calls.forms.arrow_stream import ARROW
+from tests.broker.web.test_fast_lane import request
 from tests.waiting import await_that
 
 BULK = "application/vnd.delaylog.batch"
@@ -318,8 +319,7 @@ def test_a_caller_that_goes_away(broker: Any, topic: str) -> None:
     path = f"/v1/topics/{topic}/claims/c1"
     for call, state in ((path, "leased"), (f"{path}/ack", "acked")):
         with broker.connect() as sock:
-            head = f"POST {call} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n"
-            sock.sendall(head.encode() + b"{}")
+            sock.sendall(request(call, b"{}"))
             # A request need not be carried out if its caller leaves before it has begun.
             await_that(lambda state=state: broker.counts(topic)[state], pause_s=0.0)
         if call == path:

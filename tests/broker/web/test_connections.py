@@ -38,8 +38,7 @@ def test_idle_connections_do_not_end_the_node(few_files: Any, topic: str) -> Non
     path = f"/v1/topics/{topic}/messages"
     few_files.post(path, LATER)
     one = few_files.connect()
-    wire = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 31\r\n\r\n".encode()
-    wire += b'{"body":"x","delay_ms":3600000}'
+    wire = request(path)
     with idle(few_files, FILES + 100) as sockets:
         refused = read_all(sockets[-1])
         assert refused == b"" or refused.startswith(b"HTTP/1.1 503 ")

@@ -36,11 +36,6 @@ HEADS = {
 """What clients send by default, as recorded."""
 
 
-@pytest.fixture(scope="module")
-def served(sound_broker: Callable[..., Any]) -> Any:
-    return sound_broker()
-
-
 def fast(broker: Any) -> int:
     """Requests that have taken the fast lane so far."""
     text = broker.call("GET", "/metrics").body.decode()
@@ -77,11 +72,11 @@ def answers(sock: socket.socket, count: int) -> list[tuple[int, bytes]]:
 
 
 @pytest.mark.parametrize("client", ["http.client", "requests", "aiohttp", "curl", *HEADS])
-def test_default_clients_take_it(served: Any, topic: str, client: str) -> None:
+def test_default_clients_take_it(broker: Any, topic: str, client: str) -> None:
     path = f"/v1/topics/{topic}/messages"
-    url, before = served.url + path, fast(served)
+    url, before = broker.url + path, fast(broker)
     if client == "http.client":
-        connection = http.client.HTTPConnection("127.0.0.1", served.port)
+        connection = http.client.HTTPConnection("127.0.0.1", broker.port)
         connection.request("POST", path, LATER)
         assert connection.getresponse().status == 200
         connection.close()
@@ -104,11 +99,11 @@ def test_default_clients_take_it(served: Any, topic: str, client: str) -> None:
             [curl, "-sSf", url, "-H", "Content-Type: application/json", "-d", LATER], check=True
         )
     else:
-        head = HEADS[client].format(host=f"127.0.0.1:{served.port}", size=len(LATER))
-        with served.connect() as sock:
+        head = HEADS[client].format(host=f"127.0.0.1:{broker.port}", size=len(LATER))
+        with broker.connect() as sock:
             sock.sendall(f"POST {path} HTTP/1.1\r\n{head}\r\n".encode() + LATER)
             assert answers(sock, 1)[0][0] == 200
-    assert fast(served) == before + 1
+    assert fast(broker) == before + 1
 
 
 ODD = {
@@ -143,11 +138,11 @@ CLOSED = {"an encoding"}
 
 @pytest.mark.parametrize("name", ODD)
 def test_what_is_odd_goes_to_aiohttp_and_the_next_one_does_not(
-    served: Any, topic: str, name: str
+    broker: Any, topic: str, name: str
 ) -> None:
     path = f"/v1/topics/{topic}/messages"
-    before = fast(served)
-    with served.connect() as sock:
+    before = fast(broker)
+    with broker.connect() as sock:
         sock.sendall(request(path))
         assert answers(sock, 1)[0][0] == 200
         sock.sendall(ODD[name](path))
@@ -158,7 +153,7 @@ def test_what_is_odd_goes_to_aiohttp_and_the_next_one_does_not(
         assert answers(sock, 1)[0][0] == 200
         sock.sendall(ODD[name](path) + request(path) + ODD[name](path) * 2 + request(path))
         assert [status for status, _ in answers(sock, 5)][1::3] == [200, 200]
-    assert fast(served) == before + 4
+    assert fast(broker) == before + 4
 
 
 AFTER = {"garbage": b"garbage\r\n\r\n", "a blank line": b"\r\n", "a request": request("/v1/x")}
@@ -173,11 +168,11 @@ GENERAL = {
 @pytest.mark.parametrize("after", AFTER)
 @pytest.mark.parametrize("general", GENERAL)
 def test_a_request_is_carried_out_whatever_follows_it(
-    served: Any, topic: str, general: str, after: str
+    broker: Any, topic: str, general: str, after: str
 ) -> None:
     more, ends = GENERAL[general]
     path = f"/v1/topics/{topic}/messages"
-    with served.connect() as sock:
+    with broker.connect() as sock:
         sock.sendall(request(path, more=more) * (1 if ends else 3) + AFTER[after])
         if ends:
             assert answers(sock, 1)[0][0] == 200
@@ -190,17 +185,17 @@ def test_a_request_is_carried_out_whatever_follows_it(
         assert answers(sock, 1)[0][0] == status
 
 
-def test_a_body_that_comes_late_is_waited_for(served: Any, topic: str) -> None:
+def test_a_body_that_comes_late_is_waited_for(broker: Any, topic: str) -> None:
     """After a second aiohttp waits for it, and the connection is as good as before."""
     wire = request(f"/v1/topics/{topic}/messages")
-    before = fast(served)
-    with served.connect() as sock:
+    before = fast(broker)
+    with broker.connect() as sock:
         for cut in (10, len(wire) - 5):
             sock.sendall(wire[:cut])
             time.sleep(3)
             sock.sendall(wire[cut:] + wire)
             assert [status for status, _ in answers(sock, 2)] == [200, 200]
-    assert fast(served) == before + 2
+    assert fast(broker) == before + 2
 
 
 @settings(
@@ -215,7 +210,7 @@ def test_a_body_that_comes_late_is_waited_for(served: Any, topic: str) -> None:
     cuts=st.lists(st.integers(0, 2_000), max_size=6),
 )
 def test_pipelined_requests_are_answered_in_their_order(
-    served: Any, topic: str, kinds: list[str], cuts: list[int]
+    broker: Any, topic: str, kinds: list[str], cuts: list[int]
 ) -> None:
     """However they are cut, and whichever of them takes the lane."""
     path = f"/v1/topics/{topic}/messages"
@@ -237,7 +232,7 @@ def test_pipelined_requests_are_answered_in_their_order(
     }
     wire = b"".join(wires[kind] for kind in kinds)
     at = sorted({0, len(wire), *(cut % (len(wire) + 1) for cut in cuts)})
-    with served.connect() as sock:
+    with broker.connect() as sock:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         for start, stop in itertools.pairwise(at):
             sock.sendall(wire[start:stop])
@@ -246,22 +241,22 @@ def test_pipelined_requests_are_answered_in_their_order(
             assert body.startswith(begins[kind])
 
 
-def test_a_long_head_in_pieces_ends_no_short_way(served: Any, topic: str) -> None:
+def test_a_long_head_in_pieces_ends_no_short_way(broker: Any, topic: str) -> None:
     path = f"/v1/topics/{topic}/messages"
     wire = request(path, more=f"X: {'x' * 16_000}\r\nY: {'y' * 9_000}\r\n")
-    before = fast(served)
-    with served.connect() as sock:
+    before = fast(broker)
+    with broker.connect() as sock:
         for piece in (wire[:20_000], wire[20_000:24_000], wire[24_000:] + request(path)):
             sock.sendall(piece)
             time.sleep(0.1)
         assert [status for status, _ in answers(sock, 2)] == [200, 200]
-    assert fast(served) == before + 1
+    assert fast(broker) == before + 1
 
 
-def test_what_stands_behind_a_long_poll_is_answered_after_it(served: Any, topic: str) -> None:
+def test_what_stands_behind_a_long_poll_is_answered_after_it(broker: Any, topic: str) -> None:
     """Also when it is much, and aiohttp's."""
     page = request("/healthz", b"", f"X: {'x' * 900}\r\n", method="GET")
-    with served.connect() as sock:
+    with broker.connect() as sock:
         sock.sendall(request(f"/v1/topics/{topic}/receive", b'{"wait_ms":500}'))
         sock.sendall(page * 20)
         assert {status for status, _ in answers(sock, 21)} == {200}
@@ -270,11 +265,11 @@ def test_what_stands_behind_a_long_poll_is_answered_after_it(served: Any, topic:
 
 
 def test_a_client_that_reads_no_answers_is_not_answered_without_end(
-    served: Any, topic: str
+    broker: Any, topic: str
 ) -> None:
     """It sends requests ahead; they wait in its own buffers, and are answered once it reads."""
     wire = request(f"/v1/topics/{topic}/receive", b'{"wait_ms":0}')
-    with served.connect() as sock:
+    with broker.connect() as sock:
         sock.setblocking(False)
         sent = 0
         idle_s = 0.0

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from delaylog.contract.calls.shapes import STATE
+from tests.broker.web.test_fast_lane import request
 from tests.waiting import await_that
 
 BULK = "application/vnd.delaylog.batch"
@@ -155,9 +156,7 @@ def test_forced_by_id(broker: Any, topic: str, path: str) -> None:
 def vanishing(broker: Any, topic: str, members: bytes, call: str = "receive") -> Any:
     """A raw long poll."""
     sock = broker.connect()
-    head = f"POST /v1/topics/{topic}/{call} HTTP/1.1\r\nHost: localhost\r\n"
-    head += f"Content-Length: {len(members)}"
-    sock.sendall(head.encode() + b"\r\n\r\n" + members)
+    sock.sendall(request(f"/v1/topics/{topic}/{call}", members))
     return sock
 
 
