@@ -146,13 +146,3 @@ def test_the_list_of_topics_says_what_it_counts(shop: Secured, look: Any) -> Non
     }.items():
         cells = window.page.locator("tbody tr").filter(has_text=name).locator("td:nth-child(n+3)")
         expect(cells).to_have_text(numbers)
-
-
-def test_no_token(shop: Secured, look: Any) -> None:
-    """Each place asks for a token, and shows itself after the log-in."""
-    window: Looking = look(shop.broker.url)
-    window.refused = {401}
-    window.at(f"{AT}/messages")
-    expect(window.page.get_by_label("Token")).to_be_visible()
-    expect(window.page.get_by_role("navigation")).to_have_count(0)
-    window.fill(Token=shop.token("viewer")).press("Log in").sees("1 shown")
