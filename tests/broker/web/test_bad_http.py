@@ -8,6 +8,7 @@ import json
 import socket
 import time
 from typing import Any
+from urllib.parse import urljoin
 
 import pytest
 
@@ -81,6 +82,23 @@ def test_unknown_path(broker: Any, assert_problem: Any, path: str) -> None:
     """404 as a problem document."""
     assert_problem(broker.call("GET", path), 404, "unknown")
     assert_problem(broker.call("POST", path, OK), 404, "unknown")
+
+
+BELOW = ["messages/..", "groups/..", "schedules/..", "groups/x/../.."]
+
+
+@pytest.mark.parametrize("below", BELOW)
+def test_dots_that_a_client_removes_do_not_reach_the_topic(
+    broker: Any, topic: str, assert_problem: Any, below: str
+) -> None:
+    """Browsers and curl ask for the folder above `..`, with a slash at the end: 404, no change."""
+    path = f"/v1/topics/{topic}"
+    broker.call("PUT", path, {})
+    asked = urljoin("http://a/", f"{path}/{below}").removeprefix("http://a")
+    assert asked == f"{path}/"
+    for method in ("DELETE", "PUT", "PATCH", "GET"):
+        assert_problem(broker.call(method, f"{asked}?force=true", {}), 404, "unknown")
+    assert broker.call("GET", path).status == 200
 
 
 NAMES = [
