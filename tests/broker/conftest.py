@@ -192,9 +192,11 @@ class Broker:
             "127.0.0.1", self.port, timeout=TIMEOUT_S, context=self.tls
         )
 
-    def later(self, method: str, path: str, body: Any = None) -> Future[Answer]:
+    def later(
+        self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None
+    ) -> Future[Answer]:
         """The same in a thread of its own, for calls that wait."""
-        return self._pool.submit(self.call, method, path, body)
+        return self._pool.submit(self.call, method, path, body, headers)
 
     def post(self, path: str, body: Any = None, **headers: str) -> Any:
         """A POST that must succeed; returns the members of its answer."""
@@ -349,6 +351,13 @@ class Secured:
         """A call with a token: that of the administrator by default, None = without one."""
         given = {} if token is None else {"Authorization": f"Bearer {token or self.admin}"}
         return self.broker.call(method, path, body, given | (headers or {}))
+
+    def await_a_waiting_call(self) -> None:
+        """Return once a long poll waits."""
+        await_that(
+            lambda: b"delaylog_waiting_consumers 1.0" in self.call("GET", "/metrics").body,
+            lambda: "nobody waits",
+        )
 
 
 @pytest.fixture(scope="module")

@@ -140,10 +140,7 @@ def test_a_client_that_leaves(secured_broker: Callable[..., Secured]) -> None:
     with secured.broker.connect() as sock:
         token = f"Authorization: Bearer {secured.admin}\r\n"
         sock.sendall(request("/v1/topics/left/receive", b'{"wait_ms": 20000}', token))
-        await_that(
-            lambda: b"delaylog_waiting_consumers 1.0" in secured.call("GET", "/metrics", None).body,
-            lambda: "nobody waits",
-        )
+        secured.await_a_waiting_call()
     (line,) = secured.broker.await_audit_lines("receive", 1)
     assert line["outcome"] == "client_left"
 

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from tests.broker.camellia.conftest import Camellia
+
 
 def receive(broker: Any, topic: str, **members: Any) -> list[dict[str, Any]]:
     return broker.post(f"/v1/topics/{topic}/receive", {"max": 100, **members})["messages"]
@@ -188,9 +190,6 @@ def test_a_message_as_each_group_sees_it(broker: Any, topic: str, assert_problem
         assert "PUT …/groups/no" in problem["detail"]
 
 
-CAMELLIA = "/camellia/delayQueue"
-
-
 def test_no_interface_acts_for_an_absent_default_group(
     broker: Any, topic: str, assert_problem: Any
 ) -> None:
@@ -204,14 +203,11 @@ def test_no_interface_acts_for_an_absent_default_group(
     for path in ("messages/m", "stats", "messages/m?life=true"):
         problem = assert_problem(broker.call("GET", f"{url}/{path}"), 404, "unknown", "group")
         assert "its groups are a" in problem["detail"]
-    form = f"topic={topic}&msgId=m".encode()
-    kind = {"Content-Type": "application/x-www-form-urlencoded"}
-    assert broker.call("POST", f"{CAMELLIA}/getMsg", form, kind).json["code"] == 404
-    for call in ("deleteMsg", "ackMsg"):
-        answer = broker.call("POST", f"{CAMELLIA}/{call}", form + b"&ack=true", kind)
-        assert answer.json["code"] == (404 if call == "deleteMsg" else 200)
-    sent = broker.call("POST", f"{CAMELLIA}/sendMsg", form + b"&msg=y&delayMillis=0", kind).json
-    assert (sent["code"], sent["delayMsg"]["msg"]) == (200, "x"), "the living one is kept"
+    camellia = Camellia(broker)
+    assert camellia.get(topic, "m") is None
+    assert camellia.delete(topic, "m") == 404
+    camellia.ack(topic, "m")
+    assert camellia.send(topic, "y", msgId="m")["msg"] == "x", "the living one is kept"
     assert broker.call("GET", f"{url}/messages/m?group=a").json["state"] == "ready"
     assert bodies(receive(broker, topic, group="a")) == ["x"]
 

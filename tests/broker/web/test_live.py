@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from typing import Any
 from urllib.parse import urlencode
 
@@ -35,11 +34,11 @@ def path_of(*reads: str, **query: str) -> str:
     return f"/v1/live?{urlencode([*(('read', each) for each in reads), *query.items()])}"
 
 
-@asynccontextmanager
-async def live(url: str, *reads: str, ticket: str = "", **headers: str) -> AsyncIterator[Events]:
+def live(
+    url: str, *reads: str, ticket: str = "", **headers: str
+) -> AbstractAsyncContextManager[Events]:
     query = {"ticket": ticket} if ticket else {}
-    async with listening(url, path_of(*reads, **query), **headers) as events:
-        yield events
+    return listening(url, path_of(*reads, **query), **headers)
 
 
 async def test_an_event_has_the_answers_that_differ(broker: Any, topic: str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from typing import Any
 
 import aiohttp
@@ -13,7 +12,7 @@ import pytest
 from delaylog.client.wire.bulk import decode_received
 from tests.broker.conftest import Secured
 from tests.broker.web.streams import path_of, streaming
-from tests.waiting import PATIENCE_S
+from tests.waiting import until
 
 
 def send(broker: Any, topic: str, *bodies: str, **members: Any) -> None:
@@ -21,13 +20,7 @@ def send(broker: Any, topic: str, *bodies: str, **members: Any) -> None:
 
 
 async def await_counts(broker: Any, topic: str, **wanted: int) -> None:
-    end = time.monotonic() + PATIENCE_S
-    while time.monotonic() < end:
-        counts = await asyncio.to_thread(broker.counts, topic)
-        if all(counts[name] == n for name, n in wanted.items()):
-            return
-        await asyncio.sleep(0.02)
-    raise AssertionError(counts)
+    await until(lambda: wanted.items() <= broker.counts(topic).items())
 
 
 # --------------------------------------------------------------------------- deliveries, credit

@@ -100,17 +100,9 @@ def seconds_to_cut(secured: Secured, change: str, name: str) -> float:
     """How long a long poll outlives the rights of its principal."""
     token = secured.principal(name, f"receive:{name}")
     headers = {"Authorization": f"Bearer {token}"}
-    waiting = secured.broker._pool.submit(
-        secured.broker.call, "POST", f"/v1/topics/{name}/receive", {"wait_ms": WAIT_MS}, headers
-    )
-    admin = {"Authorization": f"Bearer {secured.admin}"}
-    await_that(
-        lambda: (
-            b"delaylog_waiting_consumers 1.0"
-            in secured.broker.call("GET", "/metrics", None, admin).body
-        ),
-        lambda: "nobody waits",
-    )
+    receive = f"/v1/topics/{name}/receive"
+    waiting = secured.broker.later("POST", receive, {"wait_ms": WAIT_MS}, headers)
+    secured.await_a_waiting_call()
     began = time.monotonic()
     if change == "revoke":
         assert secured.call("DELETE", f"/v1/principals/{name}").status == 200
@@ -122,7 +114,7 @@ def seconds_to_cut(secured: Secured, change: str, name: str) -> float:
     took_s = time.monotonic() - began
     sent = secured.call("POST", f"/v1/topics/{name}/messages", {"body": "x"})
     assert sent.status == 200
-    received = secured.call("POST", f"/v1/topics/{name}/receive", {"wait_ms": WAIT_MS}).json
+    received = secured.call("POST", receive, {"wait_ms": WAIT_MS}).json
     assert len(received["messages"]) == 1, "nobody has leased it"
     return took_s
 
@@ -130,9 +122,8 @@ def seconds_to_cut(secured: Secured, change: str, name: str) -> float:
 def test_a_waiting_call_survives_a_rotation(secured: Secured) -> None:
     token = secured.principal("steady", "receive:steady")
     headers = {"Authorization": f"Bearer {token}"}
-    waiting = secured.broker._pool.submit(
-        secured.broker.call, "POST", "/v1/topics/steady/receive", {"wait_ms": WAIT_MS}, headers
-    )
+    receive = "/v1/topics/steady/receive"
+    waiting = secured.broker.later("POST", receive, {"wait_ms": WAIT_MS}, headers)
     assert secured.call("POST", "/v1/principals/steady/rotate", {}).status == 200
     time.sleep(1)
     assert secured.call("POST", "/v1/topics/steady/messages", {"body": "x"}).status == 200
