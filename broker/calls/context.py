@@ -121,21 +121,6 @@ class Context(ABC):
         if self.caller.messages is not None:
             self.caller.take_messages(count, now_ms)
 
-    @property
-    def content_type(self) -> str:
-        """Media type of the body; JSON when absent."""
-        return self.form.kind
-
-    @property
-    def accepts_bulk(self) -> bool:
-        """Whether the client asks for the answer as a bulk body."""
-        return self.form.accepts_bulk
-
-    @property
-    def packed(self) -> bool:
-        """Whether the client asks for the answer as msgpack."""
-        return self.form.packed
-
     async def body(self, bytes_max: int | None = None) -> bytes:
         """The whole body. A call that changes something is refused if the node has lost its
         leadership, or begun to hand it over, while the body arrived.
@@ -160,7 +145,7 @@ class Context(ABC):
 
     def decoded(self, raw: bytes, values_max: int | None) -> Any:
         """The members in a body that was read; see `members`."""
-        kind = self.content_type
+        kind = self.form.kind
         if not raw:
             return {}
         if kind == JSON:

@@ -126,18 +126,15 @@ class Monitor:
         return int(self._machine.wall_s() * 1000)
 
     def start(self) -> None:
-        """Begin the first period."""
-        self._arm()
+        """Begin a period."""
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(PERIOD_SECONDS, self._turn)
 
     def stop(self) -> None:
         """End without closing the period."""
         if self._timer is not None:
             self._timer.cancel()
         self.collector.close()
-
-    def _arm(self) -> None:
-        loop = asyncio.get_running_loop()
-        self._timer = loop.call_later(PERIOD_SECONDS, self._turn)
 
     def calls(self, topic: str) -> Calls:
         """The counters of a topic in the running period."""
@@ -147,11 +144,8 @@ class Monitor:
         return found
 
     def _turn(self) -> None:
-        self._arm()
-        self.close_period()
-
-    def close_period(self) -> None:
         """Publish the numbers of the running period in `last`, and start a new one."""
+        self.start()
         calls, self._calls = self._calls, {}
         moves: dict[str, Activity] = {}
         state = self._node.engine.state
@@ -211,17 +205,10 @@ STRETCH_NAMES: Final = (
     "sizeOf7dayTo30day",
     "sizeOf30dayToInfinite",
 )
-_METRIC_NAMES: Final = (
-    "size_0_1min",
-    "size_1min_10min",
-    "size_10min_30min",
-    "size_30min_1hour",
-    "size_1hour_6hour",
-    "size_6hour_1day",
-    "size_1day_7day",
-    "size_7day_30day",
-    "size_30day_infinite",
+_METRIC_NAMES: Final = tuple(
+    name.replace("Of", "_", 1).replace("To", "_").lower() for name in STRETCH_NAMES
 )
+"""For example size_1min_10min."""
 _SLICE_TOPICS: Final = 128
 
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from asyncio import Transport
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from multidict import istr
 
@@ -23,7 +22,7 @@ from delaylog.broker.host.tls.contexts import client_certificate
 
 if TYPE_CHECKING:
     from delaylog.broker.calls.serving_node import ServingNode
-    from delaylog.broker.host.waiters import OpenStream
+    from delaylog.broker.web.connection import Connection
 
 _AUTHORIZATION: Final = istr("Authorization")
 """Looked up for every request: the case of an `istr` is folded only once."""
@@ -31,27 +30,6 @@ SESSION_ENDED: Final = "the session has ended: log in again"
 REVOKED: Final = "the token was revoked or has expired, or its rights have changed"
 _NAMES_SHOWN_MAX: Final = 200
 """Length of the names of a certificate in an error. A certificate can have many."""
-
-
-class Origin(Protocol):
-    """A connection on which requests arrive."""
-
-    caller: Caller | None
-    """Of the newest request."""
-    session: Session | None
-    """What has proved that caller, if it was a session."""
-    transport: Transport | None
-
-    @property
-    def flow(self) -> OpenStream | None:
-        """The stream that the call in progress carries."""
-
-    @property
-    def is_busy(self) -> bool:
-        """Whether a call is in progress."""
-
-    def force_close(self) -> None:
-        """Close it after the present request."""
 
 
 class Callers:
@@ -65,7 +43,7 @@ class Callers:
     async def find(
         self,
         headers: Mapping[str, str],
-        connection: Origin | None,
+        connection: Connection,
         query: str,
         *,
         reads: bool,
@@ -90,11 +68,10 @@ class Callers:
                     raise
                 await self._node.pause(FOLLOWER_SECONDS)
                 caller = self._by_header(header, leaderless=leaderless)
-        if connection is not None:
-            connection.caller, connection.session = caller, session
+        connection.caller, connection.session = caller, session
         return caller
 
-    def by_token(self, headers: Mapping[str, str], connection: Origin) -> Caller | None:
+    def by_token(self, headers: Mapping[str, str], connection: Connection) -> Caller | None:
         """The caller of a request with a token, or of any request if none is needed; None if
         something else may prove the caller. Raises a Problem.
         """
@@ -112,7 +89,7 @@ class Callers:
         authenticator = self._authenticator
         return authenticator.admit(authenticator.by_header(header), leaderless=leaderless)
 
-    def recheck(self, connections: Sequence[Origin]) -> None:
+    def recheck(self, connections: Sequence[Connection]) -> None:
         """Close connections with a call in progress whose caller's rights have changed or ended,
         and end streams whose session has ended.
         """
@@ -138,7 +115,7 @@ class Callers:
         self._sessions.end_certified()
 
     def _without_header(
-        self, headers: Mapping[str, str], connection: Origin | None, query: str, *, reads: bool
+        self, headers: Mapping[str, str], connection: Connection, query: str, *, reads: bool
     ) -> tuple[Caller, Session | None]:
         """The caller, and the session that has proved it or has made its ticket."""
         # A ticket goes before a cookie, which the browser adds by itself.
@@ -150,7 +127,7 @@ class Callers:
         if secret is not None:
             session = self._of_session(secret, headers, reads=reads)
             return self._checked(session.caller), session
-        if connection is not None and connection.transport is not None:
+        if connection.transport is not None:
             identities, expires_ms = client_certificate(connection.transport)
             caller = self._authenticator.by_certificate(identities, expires_ms)
             if caller is not None:

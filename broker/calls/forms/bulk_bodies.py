@@ -61,12 +61,9 @@ class ArrowColumn:
 
     def refuse_nulls(self) -> None:
         """Raise a Problem that names the first row without a value, if any."""
-        row = 0
-        for chunk in self.chunks:
-            if chunk.null_count:
-                row += int(np.argmax(chunk.is_null().to_numpy(zero_copy_only=False)))
-                raise self.wrong("is null", row)
-            row += len(chunk)
+        row = first_null(self.chunks)
+        if row is not None:
+            raise self.wrong("is null", row)
 
     def wrong(self, what: str, row: int | None = None) -> Problem:
         """A refusal that names the column."""
@@ -568,21 +565,29 @@ async def read_batch(ctx: Context) -> MessageBatch:
 
     Raises a Problem or BatchError if the body is malformed or has another media type.
     """
-    kind = ctx.content_type
+    kind = ctx.form.kind
     if kind not in FORMS:
         raise Problem(
             "unsupported", f"content type {kind!r} is not read here; use {', '.join(FORMS)}"
         )
-    wire = await ctx.body()
+    wire, limits = await ctx.body(), ctx.node.engine.limits
+    if kind == BULK:
+        return decoded_bulk(wire, limits)
     try:
-        return await _decode(ctx, kind, wire)
+        if len(wire) <= ARROW_INLINE_BYTES_MAX:
+            return decode_arrow(wire, limits)
+        batch = await ctx.node.machine.in_thread(partial(decode_arrow, wire, limits))
     except MemoryError:
         raise no_memory() from None
+    if ctx.changes:
+        # The node may have lost its leadership since the body arrived.
+        ctx.node.role.check()
+    return batch
 
 
 async def read_topics(ctx: Context) -> tuple[MessageBatch, list[tuple[str, int]]]:
     """The rows of an Arrow body with a column `topic`: (rows, [(topic, its adjacent rows)])."""
-    if ctx.content_type != ARROW:
+    if ctx.form.kind != ARROW:
         raise Problem(
             "bad_request", f"topic is missing; only {ARROW} may have it as a column", field="topic"
         )
@@ -604,16 +609,3 @@ def decoded_bulk(wire: bytes, limits: Limits) -> MessageBatch:
         return decode_send(wire, rows_max=limits.bulk_rows_max)
     except MemoryError:
         raise no_memory() from None
-
-
-async def _decode(ctx: Context, kind: str, wire: bytes) -> MessageBatch:
-    limits = ctx.node.engine.limits
-    if kind == BULK:
-        return decoded_bulk(wire, limits)
-    if len(wire) <= ARROW_INLINE_BYTES_MAX:
-        return decode_arrow(wire, limits)
-    batch = await ctx.node.machine.in_thread(partial(decode_arrow, wire, limits))
-    if ctx.changes:
-        # The node may have lost its leadership since the body arrived.
-        ctx.node.role.check()
-    return batch

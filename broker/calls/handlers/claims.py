@@ -177,10 +177,10 @@ async def read_claim(ctx: Context) -> Answer | Stream:
     if stop - start > 1 and claim_bytes(state, claim, start, stop) > RECEIVE_BYTES_MAX:
         raise Problem("too_large", f"these rows have over {RECEIVE_BYTES_MAX} bytes; request fewer")
     got = claim_rows(state, claim, start, stop)
-    if ctx.accepts_bulk:
+    if ctx.form.accepts_bulk:
         return ctx.bulk_answer(_bulk(claim, got, now_ms))
     members = {
-        "messages": _messages(claim, got, packed=ctx.packed),
+        "messages": _messages(claim, got, packed=ctx.form.packed),
         "from": start,
         "to": stop,
         "n": claim.count,

@@ -77,7 +77,7 @@ async def get_message(ctx: Context) -> Answer:
     }
     allowed = ctx.caller.may("bodies", ctx.topic_key, group.name)
     if values["body"] and allowed:
-        members |= own_members(record, packed=ctx.packed)
+        members |= own_members(record, packed=ctx.form.packed)
     members |= failures_of(state, topic, group, [found], with_reasons=allowed)[0]
     await ctx.node.durable(state.position)
     if values["life"]:
@@ -243,7 +243,7 @@ _COLUMNS: Final = frozenset({"v", "n", "refs", "id", "id_size", "deliver_at_ms",
 
 async def control_many(ctx: Context) -> Answer:
     """POST …/messages:cancel, :reschedule and :replay."""
-    if ctx.content_type == BULK:
+    if ctx.form.kind == BULK:
         return await _bulk(ctx)
     action = ctx.params["action"]
     values = await ctx.values(JSON_VALUES_MAX)

@@ -125,7 +125,7 @@ def _members(ctx: Context, listed: Listed) -> dict[str, Any]:
     record = listed.head.decode(listed.body or b"")
     members = describe(ctx.node.engine.state, listed, record)
     if listed.body is not None:
-        members |= own_members(record, packed=ctx.packed)
+        members |= own_members(record, packed=ctx.form.packed)
     return members
 
 

@@ -77,7 +77,7 @@ async def send_body(ctx: Context, acks: Acks | None) -> Answer:
 def sent_batch_answer(ctx: Context, batch: MessageBatch, merged: SendResult, first: int) -> Answer:
     """The answer to a send of columns, whose rows begin at `first` in a merged send."""
     result = merged.part(first, batch.n)
-    if ctx.content_type == ARROW and not ctx.accepts_bulk:
+    if ctx.form.kind == ARROW and not ctx.form.accepts_bulk:
         return ctx.answer(_totals(batch.n, result))
     results = result.results
     fields = {
@@ -150,7 +150,7 @@ def _of_caller(ctx: Context, producer: str) -> str:
 async def send_messages(ctx: Context) -> Answer:
     """POST …/messages: one object, an array, or a bulk or Arrow body."""
     acks = take_acks(ctx.query_values()) if ctx.query_text else None
-    if ctx.content_type in (BULK, ARROW):
+    if ctx.form.kind in (BULK, ARROW):
         return await send_body(ctx, acks)
     members = await ctx.members(JSON_VALUES_MAX)
     now_ms = ctx.node.clock.now_ms()
@@ -272,7 +272,7 @@ def received_answer(
 
 async def _receive_members(ctx: Context) -> Any:
     """Members of a receive: JSON, msgpack, or a bulk body without rows."""
-    if ctx.content_type != BULK:
+    if ctx.form.kind != BULK:
         return await ctx.members(JSON_VALUES_MAX)
     return bulk_members(await ctx.body())
 
@@ -307,7 +307,7 @@ async def peek_messages(ctx: Context) -> Answer:
         )
         if len(refs):
             found = Delivery(0, 0, rows["origin"], rows, records, entries["attempts"], 0)
-            messages = message_objects(found, packed=ctx.packed)
+            messages = message_objects(found, packed=ctx.form.packed)
         await ctx.node.durable(state.position)
     return ctx.answer({"messages": messages, "now_ms": ctx.node.clock.now_ms()})
 
@@ -318,7 +318,7 @@ async def peek_messages(ctx: Context) -> Answer:
 async def settle_messages(ctx: Context) -> Answer:
     """Settle or begin messages by receipts, by ids with force, or by a bulk body."""
     action = ctx.params["action"]
-    if ctx.content_type == BULK:
+    if ctx.form.kind == BULK:
         return await _settle_bulk(ctx, action)
     values = await ctx.values(JSON_VALUES_MAX)
     wanted = settling_of(action, values)

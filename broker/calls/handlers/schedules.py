@@ -293,7 +293,7 @@ def _message(ctx: Context, topic: Topic, one: Schedule) -> dict[str, Any]:
     body, fields = unpack_message(one.spec.message)
     shown: Mapping[str, Any] = {field.name: fields.get(field.name) for field in MESSAGE_FIELDS}
     if ctx.caller.may("bodies", (topic.namespace, topic.name)):
-        return {**shown, **body_members(body, packed=ctx.packed)}
+        return {**shown, **body_members(body, packed=ctx.form.packed)}
     return {**shown, "headers": None}
 
 
