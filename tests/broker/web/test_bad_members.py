@@ -282,11 +282,9 @@ def test_calls_refuse(broker: Any, topic: str, assert_problem: Any, row: int) ->
     before = broker.counts(topic)
     answer = broker.call("POST", f"/v1/topics/{topic}/{call}", members)
     assert_problem(answer, 400, "bad_request", field)
-    assert {**broker.counts(topic), "waiting": 0, "ready": 0} == {
-        **before,
-        "waiting": 0,
-        "ready": 0,
-    }
+    # One of the two may have become ready meanwhile.
+    but = {"waiting": 0, "ready": 0}
+    assert broker.counts(topic) | but == before | but
 
 
 @pytest.mark.parametrize("receipt", ["x", "0" * 16 + "f" * 16, 5, None, ["0" * 32]])

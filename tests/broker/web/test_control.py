@@ -9,6 +9,8 @@ from urllib.parse import quote
 
 import pytest
 
+from delaylog.contract.calls.shapes import STATE
+
 LATER = {"body": "x", "delay_ms": 3_600_000}
 IDS = [
     "a b",
@@ -232,16 +234,7 @@ def test_stats(broker: Any, topic: str) -> None:
         "delivered": 1,
         "consumers": [],
         "waiting_receives": 0,
-        "counts": {
-            "waiting": 2,
-            "ready": 0,
-            "leased": 1,
-            "acked": 0,
-            "expired": 0,
-            "dead": 0,
-            "cancelled": 1,
-            "replaced": 0,
-        },
+        "counts": dict.fromkeys(STATE.words, 0) | {"waiting": 2, "leased": 1, "cancelled": 1},
     }
     broker.post(f"{path}/ack", {"receipts": [got["receipt"]]})
     assert broker.call("GET", f"{path}/stats").json["rates"]["acked"] > 0
