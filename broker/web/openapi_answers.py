@@ -70,48 +70,32 @@ def or_null(shape: Schema) -> Schema:
 
 # ------------------------------------------------------------------------------------ schedules
 
+_BASE64: Final[Schema] = {"type": "string", "contentEncoding": "base64"}
 _COUNT_OR_NULL: Final[Schema] = {"type": ["integer", "null"], "minimum": 0}
-_PLACE: Final[dict[str, Schema]] = {"topic": TEXT, "namespace": TEXT, "schedule": TEXT}
+_PLACE: Final = each(TEXT, "topic", "namespace", "schedule")
 _MESSAGE_FIELDS: Final = {member.name: member.schema(None) for member in MESSAGE_FIELDS}
 
 
 SCHEDULE: Final[Schema] = object_of(
-    {"body": TEXT, "body_base64": {"type": "string", "contentEncoding": "base64"}},
+    {"body": TEXT, "body_base64": _BASE64},
     **_PLACE,
-    state={"enum": ["running", "paused", "ended"]},
-    note=TEXT_OR_NULL,
-    cron=TEXT_OR_NULL,
-    interval_ms=_COUNT_OR_NULL,
-    rrule=TEXT_OR_NULL,
-    zone=TEXT,
-    gap={"enum": list(GAPS)},
-    fold={"enum": list(FOLDS)},
-    start_ms=_COUNT_OR_NULL,
-    end_ms=_COUNT_OR_NULL,
-    count=_COUNT_OR_NULL,
-    jitter_ms=COUNT,
-    catch_up={"enum": list(CATCH_UPS)},
-    catch_up_window_ms=COUNT,
-    overlap={"enum": list(OVERLAPS)},
+    state=words("running", "paused", "ended"),
+    **each(TEXT_OR_NULL, "note", "cron", "rrule"),
+    **each(TEXT, "zone", "explain"),
+    gap=words(*GAPS),
+    fold=words(*FOLDS),
+    catch_up=words(*CATCH_UPS),
+    overlap=words(*OVERLAPS),
+    **each(COUNT, "jitter_ms", "catch_up_window_ms", "n", "skipped"),
+    **each(_COUNT_OR_NULL, "interval_ms", "start_ms", "end_ms", "count"),
+    **each(_COUNT_OR_NULL, "next_ms", "due_ms", "fired_ms", "buffered_ms"),
     **_MESSAGE_FIELDS,
-    explain=TEXT,
-    next_ms=_COUNT_OR_NULL,
-    due_ms=_COUNT_OR_NULL,
-    n=COUNT,
-    fired_ms=_COUNT_OR_NULL,
-    buffered_ms=_COUNT_OR_NULL,
-    skipped=COUNT,
 )
 """Without the right for bodies, `body` is absent and `headers` are null."""
-_FIRING: Final = object_of(
-    instant_ms=COUNT, due_ms=COUNT, local=TEXT, change={"enum": [*MARKS, None]}
-)
+_FIRING: Final = object_of(instant_ms=COUNT, due_ms=COUNT, local=TEXT, change=words(*MARKS, None))
 OF_SCHEDULES: Final[dict[str, Schema]] = {
     "Schedule": SCHEDULE,
-    "Schedules": object_of(
-        schedules={"type": "array", "items": {"$ref": "#/components/schemas/Schedule"}},
-        cursor=TEXT_OR_NULL,
-    ),
+    "Schedules": object_of(schedules=list_of(ref("Schedule")), cursor=TEXT_OR_NULL),
     "Fired": object_of(**_PLACE, id=TEXT, n=COUNT),
     "Backfilled": object_of(
         **_PLACE, instants=COUNT, next_from_ms=_COUNT_OR_NULL, last_due_ms=_COUNT_OR_NULL
@@ -121,7 +105,7 @@ OF_SCHEDULES: Final[dict[str, Schema]] = {
         zone=TEXT,
         explain=TEXT,
         converted={"type": ["object", "null"]},
-        firings={"type": "array", "items": _FIRING},
+        firings=list_of(_FIRING),
     ),
 }
 
@@ -130,26 +114,17 @@ OF_SCHEDULES: Final[dict[str, Schema]] = {
 
 # JSON schema of a push target in an answer.
 
-_PROPERTIES: Final[dict[str, Schema]] = {
-    "topic": TEXT,
-    "namespace": TEXT,
-    "group": TEXT,
-    "url": TEXT,
-    "mode": {"enum": list(MODES)},
-    "timeout_ms": COUNT,
-    "concurrency": COUNT,
-    "per_second": {"type": ["number", "null"]},
-    "digests": list_of(TEXT),
-    "secret": TEXT_OR_NULL,
-    "state": {"enum": ["closed", "open", "half-open", "throttled", "disabled"]},
-    "disabled": TEXT,
-    "reason": TEXT,
-    "open_until_ms": COUNT,
-    "turns": COUNT,
-    "throttled_until_ms": COUNT,
-    "failing_since_ms": COUNT,
-}
-TARGET: Final = object_of(**_PROPERTIES)
+TARGET: Final = object_of(
+    **each(TEXT, "topic", "namespace", "group", "url"),
+    mode=words(*MODES),
+    **each(COUNT, "timeout_ms", "concurrency"),
+    per_second={"type": ["number", "null"]},
+    digests=list_of(TEXT),
+    secret=TEXT_OR_NULL,
+    state=words("closed", "open", "half-open", "throttled", "disabled"),
+    **each(TEXT, "disabled", "reason"),
+    **each(COUNT, "open_until_ms", "turns", "throttled_until_ms", "failing_since_ms"),
+)
 
 # JSON schema of the overview of all topics.
 
@@ -204,7 +179,6 @@ _STATES: Final = [
 ]
 
 
-_BASE64: Final[Schema] = {"type": "string", "contentEncoding": "base64"}
 _HEADERS: Final[Schema] = {"type": "object", "additionalProperties": TEXT}
 
 
