@@ -1,4 +1,4 @@
-"""The batch sink against a broker, without Spark: tasks, retries, re-runs, commits and aborts.
+"""The sinks against a broker, without Spark: tasks, retries, re-runs, commits and aborts.
 
 Tasks are played by setting what Spark would say of them; a second writer of the same options plays
 a second run, and one of the same pickled state a task elsewhere.
@@ -11,16 +11,14 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.types import StructField, StructType, TimestampType
 
-from pyspark_delaylog import writers
+from pyspark_delaylog import tasks, writers
+from pyspark_delaylog.broker_http import BrokerHttp
 from pyspark_delaylog.errors import (
     OptionError,
     PartialLoadError,
     RefusedError,
-    SchemaError,
     TransactionError,
-    UnreachableError,
 )
 from pyspark_delaylog.options import Options
 from pyspark_delaylog.source import DelaylogSource
@@ -28,7 +26,7 @@ from pyspark_delaylog.transactions import Transactions
 from pyspark_delaylog.writers import DelaylogBatchWriter, DelaylogStreamWriter
 from tests.client.spark.batches import TIME, batch_of, ids_of
 from tests.client.spark.conftest import OptionsOf
-from tests.client.spark.fake_broker import FakeBroker
+from tests.client.spark.fake_broker import FakeBroker, FakeTransaction
 from tests.client.spark.misbehaving_server import Call, Fault
 from tests.client.spark.task_context import SCHEMA, Spark, run_task
 
@@ -255,17 +253,6 @@ def test_a_transaction_that_expired_says_which_option_helps(
         writer.commit([message])
 
 
-def test_too_many_parts_fail_with_advice(
-    broker: FakeBroker, options_of: OptionsOf, spark: Spark
-) -> None:
-    writer = batch_writer(options_of(retryForMs=0))
-    problem = {"code": "quota", "detail": "200000 parts are staged", "quota": "staged_parts"}
-    broker.fault = lambda call: Fault(429, document=problem) if "parts" in call.path else None
-    said = r'200000 parts.*all open loads.*df\.repartition\("topic"\)'
-    with pytest.raises(RefusedError, match=said):
-        run_task(writer, spark, 0, 0, [batch_of(ids_of(0, 3))])
-
-
 def test_a_commit_that_is_not_complete_is_refused(
     broker: FakeBroker, options_of: OptionsOf, spark: Spark
 ) -> None:
@@ -344,16 +331,6 @@ def test_a_delay_is_the_same_for_a_repeated_task(
     assert broker.rows("t")[0]["deliver_at"].year >= 2024
 
 
-def test_the_driver_notices_what_is_wrong(broker: FakeBroker, options_of: OptionsOf) -> None:
-    broker.token = "s3cret"
-    with pytest.raises(RefusedError, match=r"401.*option tokenFile"):
-        batch_writer(options_of())
-    with pytest.raises(SchemaError, match="column 'value'"):
-        DelaylogBatchWriter(options_of(), StructType([StructField("deliver_at", TimestampType())]))
-    with pytest.raises(UnreachableError, match="option endpoint"):
-        batch_writer(options_of(endpoint="http://127.0.0.1:9"))
-
-
 def test_outside_of_a_task_nothing_is_written(
     options_of: OptionsOf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -387,3 +364,123 @@ def test_an_abort_that_fails_hides_nothing(
     writer.abort([])
     broker.fault = lambda call: None
     Transactions(options_of(), writers.BrokerHttp(options_of())).abort("never begun")
+
+
+# Micro-batches
+
+
+def states(broker: FakeBroker) -> dict[str, str]:
+    return {name: each.state for name, each in broker.transactions.items()}
+
+
+def stream_writer(options: Options) -> DelaylogStreamWriter:
+    return DelaylogStreamWriter(options, SCHEMA)
+
+
+def test_a_micro_batch_is_a_transaction_of_its_query_and_number(
+    broker: FakeBroker, options_of: OptionsOf, spark: Spark
+) -> None:
+    writer, committer = stream_writer(options_of()), stream_writer(options_of())
+    for number in range(2):
+        spark.properties[tasks.BATCH_ID] = str(number)
+        ids = ids_of(number * 3, number * 3 + 3)
+        committer.commit([run_task(writer, spark, 0, number, [batch_of(ids)])], number)
+    assert states(broker) == {"q.0": "committed", "q.1": "committed"}
+    assert broker.ids("t") == ids_of(0, 6)
+
+
+def test_a_batch_that_was_committed_is_not_sent_again(
+    broker: FakeBroker, options_of: OptionsOf, spark: Spark
+) -> None:
+    """The driver died between the broker's commit and its own note of it."""
+    for _ in range(2):
+        writer = stream_writer(options_of(txnAppId="app"))
+        stream_writer(options_of()).commit(
+            [run_task(writer, spark, 0, 0, [batch_of(ids_of(0, 3))])], 0
+        )
+    assert list(broker.transactions) == ["app.0"]
+    assert broker.ids("t") == ids_of(0, 3)
+    assert len(broker.called("POST", "/parts")) == 1
+
+
+def test_a_batch_that_failed_goes_on_as_another_run(
+    broker: FakeBroker, options_of: OptionsOf, spark: Spark
+) -> None:
+    writer = stream_writer(options_of())
+    message = run_task(writer, spark, 0, 0, [batch_of(ids_of(0, 3))])
+    stream_writer(options_of()).abort([message, None], 0)
+    again = stream_writer(options_of())
+    message = run_task(again, spark, 0, 0, [batch_of(ids_of(0, 3))])
+    again.commit([message], 0)
+    again.abort([message], 0)
+    assert states(broker) == {"q.0": "aborted", "q.0.r1": "committed"}
+    assert broker.ids("t") == ids_of(0, 3)
+
+
+def test_tasks_that_met_different_runs_are_not_committed(
+    broker: FakeBroker, options_of: OptionsOf, spark: Spark
+) -> None:
+    writer = stream_writer(options_of())
+    first = run_task(writer, spark, 0, 0, [batch_of(ids_of(0, 3))])
+    broker.expire("q.0")
+    second = run_task(writer, spark, 1, 1, [batch_of(ids_of(3, 6))])
+    with pytest.raises(TransactionError, match=r"q\.0, q\.0\.r1.*txnTtlMs"):
+        writer.commit([first, second], 0)
+    assert broker.sent == {}
+
+
+def test_an_empty_micro_batch_asks_nothing(broker: FakeBroker, options_of: OptionsOf) -> None:
+    stream_writer(options_of()).commit([], 3)
+    assert broker.calls == []
+
+
+@pytest.mark.parametrize("name", [tasks.QUERY_ID, tasks.BATCH_ID])
+def test_a_spark_that_does_not_say_the_batch_is_refused(
+    broker: FakeBroker, options_of: OptionsOf, spark: Spark, name: str
+) -> None:
+    spark.properties[name] = None
+    with pytest.raises(TransactionError, match="not supported by the streaming sink"):
+        run_task(stream_writer(options_of()), spark, 0, 0, [])
+
+
+def test_a_stream_may_be_direct_and_relative(
+    broker: FakeBroker, options_of: OptionsOf, spark: Spark
+) -> None:
+    writer = stream_writer(options_of(delivery="direct", delayMs=5))
+    message = run_task(writer, spark, 0, 0, [pa.record_batch({"value": ["x"]})])
+    assert len(broker.rows("t")) == 1
+    writer.commit([message], 0)
+    writer.abort([message], 0)
+
+
+@pytest.mark.parametrize(
+    ("there", "last"),
+    [
+        ({}, None),
+        ({"load": "open"}, "load"),
+        ({"load": "committed"}, "load"),
+        ({"load": "aborted"}, "load"),
+        ({"load": "aborted", "load.r1": "expired", "load.r2": "committed"}, "load.r2"),
+        ({"load": "expired", "load.r1": "open"}, "load.r1"),
+        ({"load.r1": "committed"}, None),
+    ],
+)
+def test_the_last_run_of_a_load(
+    broker: FakeBroker, options_of: OptionsOf, there: dict[str, str], last: str | None
+) -> None:
+    """As `begin` looks for it: the last line is of a name that was forgotten, and begins anew."""
+    broker.transactions = {name: FakeTransaction(state, 7) for name, state in there.items()}
+    options = options_of()
+    transactions = Transactions(options, BrokerHttp(options))
+    found = transactions.last_run("load")
+    assert (found and found["transaction"]) == last
+    assert sorted(broker.transactions) == sorted(there)
+    begun = transactions.begin("load")
+    assert (begun.state == "committed") == ("committed" in there.values() and last is not None)
+
+
+def test_another_refusal_is_shown(broker: FakeBroker, options_of: OptionsOf) -> None:
+    broker.fault = lambda call: Fault(403)
+    options = options_of()
+    with pytest.raises(RefusedError, match="403"):
+        Transactions(options, BrokerHttp(options)).last_run("load")
