@@ -1,10 +1,9 @@
-"""Hosts: real engines with a folder of their own, under a clock of their own."""
+"""A host: a real engine with a folder of its own, under a clock of its own."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -12,19 +11,7 @@ from tests.broker.engine.host import Host
 
 
 @pytest.fixture
-def open_host(tmp_path: Path) -> Iterator[Callable[..., Host]]:
-    """Opens hosts, each in a folder of its own, and closes them in the end."""
-    opened: list[Host] = []
-
-    def make(**how: Any) -> Host:
-        opened.append(Host(tmp_path / f"host{len(opened)}", **how))
-        return opened[-1]
-
-    yield make
-    for host in opened:
-        host.close()
-
-
-@pytest.fixture
-def host(open_host: Callable[..., Host]) -> Host:
-    return open_host()
+def host(tmp_path: Path) -> Iterator[Host]:
+    host = Host(tmp_path / "host")
+    yield host
+    host.close()

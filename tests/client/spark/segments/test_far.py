@@ -7,7 +7,6 @@ held against what the engine answers for each id. Damage is done to one run at a
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -23,14 +22,6 @@ from tests.broker.verify.damaged_folder import flip
 from tests.client.spark.segments.folder_table import rows, tasks
 
 DAY = 24 * HOUR
-
-
-@pytest.fixture
-def host(tmp_path: Path) -> Iterator[Host]:
-    host = Host(tmp_path / "host")
-    host.configure(lease_ms=30_000)
-    yield host
-    host.close()
 
 
 def send_far(host: Host) -> list[str]:

@@ -21,7 +21,8 @@ from delaylog.broker.backup.folder_copy import take_backup
 from delaylog.broker.engine.topics import commands as topics
 from delaylog.contract.own_backoff import encode_own_backoff
 from delaylog.storage.files.os_file_system import OsFileSystem, ReadOnlyFileSystem
-from delaylog.storage.layout import MessageState, hour_name
+from delaylog.storage.layout import EXTENT_SIZE, STATE_ENTRY_SIZE, MessageState, hour_name
+from pyspark_delaylog.errors import OptionError
 from pyspark_delaylog.segments.errors import DamagedError, SegmentError
 from pyspark_delaylog.segments.folder import read_folder
 from pyspark_delaylog.segments.options import parse_options
@@ -29,7 +30,7 @@ from pyspark_delaylog.segments.plan import plan
 from pyspark_delaylog.segments.slice_reader import Reading
 from tests.broker.engine.host import HOUR, START_MS, Host
 from tests.broker.verify.damaged_folder import flip
-from tests.client.spark.segments.folder_table import FIRST, START_HOUR, column, moment, rows
+from tests.client.spark.segments.folder_table import FIRST, START_HOUR, column, moment, rows, tasks
 
 # --------------------------------------------------------------------------- states
 
@@ -321,3 +322,145 @@ def test_stored_states_all_have_names(host: Host) -> None:
 
     assert {state.name.lower() for state in MessageState} - {"none"} <= set(STATES)
     assert host.engine is not None
+
+
+@pytest.fixture
+def damaged(host: Host) -> Path:
+    """An hour of two flushes of three rows, of which one is acked, and an hour of two rows."""
+    host.send(3, delay=1_000)
+    host.flush()
+    host.send(3, delay=2_000)
+    host.send(2, delay=HOUR)
+    host.advance(1_000)
+    host.ack(host.receive(1))
+    host.checkpoint()
+    assert [row["state"] for row in rows(host.folder, includeBody="true")].count("acked") == 1
+    return host.folder
+
+
+@pytest.mark.parametrize(
+    ("name", "bit", "lost", "text"),
+    [
+        ("delay.index", 8 * 10, 3, "false"),
+        ("delay.index", 8 * (112 * 4 + 50), 3, "false"),
+        ("delay.log", 3, 3, "true"),
+        ("delay.log", 3, 0, "false"),
+        ("state", 8 * 9, 1, "false"),
+        ("extents", 8 * 20, 6, "false"),
+        ("extents", 8 * (EXTENT_SIZE + 20), 3, "false"),
+    ],
+)
+def test_rot_is_named_or_skipped_and_counted(
+    damaged: Path, name: str, bit: int, lost: int, text: str
+) -> None:
+    path = damaged / "hours" / FIRST / name
+    flip(path, bit)
+    if lost:
+        with pytest.raises(DamagedError, match=str(path)):
+            rows(damaged, includeText=text)
+    found = rows(damaged, includeText=text, onCorrupt="skip")
+    assert Counter(row["state"] == "damaged" for row in found) == Counter(
+        {k: v for k, v in {True: lost, False: 8 - lost}.items() if v}
+    )
+    assert {row["hour"] for row in found if row["state"] == "damaged"} <= {
+        moment(START_HOUR * HOUR)
+    }
+    assert len(rows(damaged, topic="t", includeText=text, onCorrupt="skip")) == 8 - lost
+
+
+@pytest.mark.parametrize("name", ["delay.index", "delay.log", "extents"])
+def test_torn_files_are_named_or_skipped_and_counted(damaged: Path, name: str) -> None:
+    path = damaged / "hours" / FIRST / name
+    os.truncate(path, path.stat().st_size - 1)
+    with pytest.raises(DamagedError, match=str(path)):
+        rows(damaged, includeBody="true")
+    found = rows(damaged, includeBody="true", onCorrupt="skip")
+    assert [row["state"] for row in found].count("damaged") == 3
+    assert len(found) == 8
+
+
+def test_a_short_state_column_is_one_of_a_backup(damaged: Path) -> None:
+    os.truncate(damaged / "hours" / FIRST / "state", STATE_ENTRY_SIZE)
+    assert [row["state"] for row in rows(damaged)].count("acked") == 1
+
+
+def test_the_newest_whole_checkpoint_counts(host: Host) -> None:
+    host.send(1, delay=HOUR)
+    host.checkpoint()
+    host.send(1, delay=HOUR)
+    host.checkpoint()
+    names = sorted(host.folder.glob("checkpoint-*"))
+    flip(names[-1], 400)
+    assert len(rows(host.folder)) == 1
+    flip(names[0], 400)
+    with pytest.raises(DamagedError, match="no checkpoint"):
+        rows(host.folder)
+
+
+def test_rows_are_packed_into_tasks_by_size_and_each_comes_once(host: Host) -> None:
+    """Thirty small hours and a hot one of ten flushes."""
+    for _ in range(10):
+        host.send(2_000, delay=[30_000 + j for j in range(2_000)])
+        host.flush()
+        host.send(300, delay=[(j % 30 + 1) * HOUR for j in range(300)])
+    host.checkpoint()
+    for count in (1, 2, 5, 64):
+        parts = tasks(host.folder, numPartitions=str(count))
+        assert 1 <= len(parts) <= count
+        refs = [row["ref"] for part in parts for row in part]
+        assert len(refs) == len(set(refs)) == 23_000
+        if count == 5:
+            assert max(map(len, parts)) <= 2 * min(map(len, parts))
+            assert len({row["hour"] for row in parts[0]}) == 1, "the hot hour is split"
+            assert len({row["hour"] for row in parts[-1]}) > 5, "small hours share a task"
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"startHour": hour_name(START_HOUR + 1)}, {"b", "c", "u1"}),
+        ({"endHour": hour_name(START_HOUR + 1)}, {"a"}),
+        ({"startHour": "2021-05-03T01:00:00Z", "endHour": "2021-05-03T02"}, {"b", "u1"}),
+        ({"topic": "u"}, {"u1"}),
+        ({"topic": "t,u", "state": "waiting"}, {"b", "c", "u1"}),
+        ({"state": "ready"}, {"a"}),
+        ({"namespace": "elsewhere"}, set()),
+        ({"group": "nobody"}, set()),
+    ],
+)
+def test_options_choose_rows(host: Host, options: dict[str, str], expected: set[str]) -> None:
+    host.send(3, delay=[1, HOUR, 2 * HOUR], ids=list("abc"))
+    host.send(1, delay=HOUR, ids=["u1"], topic="u")
+    host.advance(1)
+    host.checkpoint()
+    assert {row["id"] for row in rows(host.folder, includeText="true", **options)} == expected
+
+
+def test_only_columns_that_are_asked_for_are_made(host: Host) -> None:
+    host.send(3, delay=HOUR)
+    host.checkpoint()
+    wanted = ["state", "hour", "topic"]
+    found = rows(host.folder, columns=", ".join(wanted))
+    assert [list(row) for row in found] == [wanted] * 3
+    with pytest.raises(OptionError, match="there is no 'value', only hour"):
+        rows(host.folder, columns="value")
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"pth": "x"}, "unknown option 'pth'; there are path"),
+        ({}, "path is missing"),
+        ({"path": "x", "pushFilters": "true"}, "pushFilters: there is none.*startHour and endHour"),
+        ({"path": "x", "startHour": "noon"}, "startHour must be"),
+        ({"path": "x", "numPartitions": "0"}, "numPartitions"),
+        ({"path": "x", "includeBody": "yes"}, "includeBody: 'yes' is not one of true, false"),
+        ({"path": "x", "onCorrupt": "maybe"}, "onCorrupt"),
+        ({"path": "x", "state": "asleep,waiting"}, "state must be of .*, not asleep$"),
+        ({"path": "x", "topic": "a,,b"}, "topic has an empty name: 'a,,b'"),
+        ({"path": "x", "columns": "hour,hour"}, "columns names one twice"),
+    ],
+)
+def test_wrong_options_are_refused(options: dict[str, str], match: str) -> None:
+    with pytest.raises(OptionError, match=match):
+        parse_options(options)
