@@ -1,4 +1,4 @@
-"""The archive job and the broker that holds its hours: what is released, when, and what is not.
+"""The archive job: where it may write, and which hours the broker that holds them releases.
 
 The folder is an engine's of years ago, served by a real broker; Spark's part, writing an hour, is
 stood in for.
@@ -7,6 +7,7 @@ stood in for.
 from __future__ import annotations
 
 import json
+import shutil
 import time
 from argparse import Namespace
 from collections.abc import Callable, Iterator
@@ -17,7 +18,7 @@ import pytest
 
 from delaylog.storage.layout import hour_name
 from pyspark_delaylog.errors import JobError, RefusedError
-from pyspark_delaylog.jobs import archive
+from pyspark_delaylog.jobs import archive, audit
 from pyspark_delaylog.jobs.main import make_parser
 from pyspark_delaylog.segments.folder import read_folder
 from tests.broker.conftest import Broker
@@ -32,9 +33,22 @@ OFTEN = {
 }
 
 
-def fill(folder: Path, *, living: bool = False) -> None:
+@pytest.fixture
+def written(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Hours that were written, in order."""
+    out: list[str] = []
+
+    def write(_spark: Any, _options: Any, _output: Path, hours: list[int]) -> dict[str, Any]:
+        out.extend(hour_name(hour) for hour in hours)
+        return {hour_name(hour): {"rows": 1, "checksum": "0", "files": []} for hour in hours}
+
+    monkeypatch.setattr(archive, "_archive", write)
+    return out
+
+
+def fill(folder: Path, *, living: bool = False, seed: int = 7) -> Path:
     """Three hours that have ended; with `living`, something is ready in the second."""
-    host = Host(folder)
+    host = Host(folder, seed=seed)
     host.engine.state.archive_hold = True
     for hour in range(3):
         host.send(5 + hour, delay=hour * HOUR + 1)
@@ -45,9 +59,9 @@ def fill(folder: Path, *, living: bool = False) -> None:
         host.ack(host.receive(100))
         host.advance(HOUR - 1)
     host.advance(3 * HOUR)
-    host.checkpoint()
-    host.checkpoint()
+    host.checkpoint(2)
     host.close()
+    return folder
 
 
 @pytest.fixture
@@ -242,3 +256,53 @@ def test_another_brokers_folder_releases_nothing(
         archive.run(None, args)
     assert written == NAMES[:1]
     assert released(broker) == 0
+
+
+def run(folder: Path, output: Path, *more: str) -> dict[str, Any]:
+    words = ["archive", str(folder), str(output), *more]
+    return archive.run(None, make_parser().parse_args(words))
+
+
+@pytest.mark.parametrize("job", [archive, audit])
+@pytest.mark.parametrize("place", [".", "hours", "out/of/it", "../link/out"])
+def test_a_job_does_not_write_into_the_data_folder(
+    tmp_path: Path, written: list[str], job: Any, place: str
+) -> None:
+    """A broker owns its folder: it removes, copies and backs up what is there."""
+    folder = fill(tmp_path / "data")
+    (tmp_path / "link").symlink_to(folder)
+    before = sorted(folder.rglob("*"))
+    name = job.__name__.rpartition(".")[2]
+    args = make_parser().parse_args([name, str(folder), str(folder / place)])
+    with pytest.raises(JobError, match=f"inside the data folder {folder}: give a folder outside"):
+        job.run(None, args)
+    assert written == []
+    assert sorted(folder.rglob("*")) == before
+
+
+def test_an_archive_is_of_one_broker(tmp_path: Path, written: list[str]) -> None:
+    """Else an hour that both brokers have would count as archived, and be lost or released."""
+    one, out = fill(tmp_path / "one"), tmp_path / "out"
+    run(one, out)
+    other = fill(tmp_path / "other", seed=8)
+    manifest = (out / archive.MANIFEST).read_bytes()
+    said = f"{out} holds the archive of another broker, that of {one}: archive {other} into"
+    for more in ([], ["--dry-run"]):
+        with pytest.raises(JobError, match=said):
+            run(other, out, *more)
+    assert written == NAMES[:3]
+    assert (out / archive.MANIFEST).read_bytes() == manifest
+    shutil.rmtree(one)
+    shutil.copytree(other, one)
+    with pytest.raises(JobError, match="holds the archive of another broker"):
+        run(one, out)
+
+
+def test_a_broker_may_move(tmp_path: Path, written: list[str]) -> None:
+    """A backup, or the folder of another member of the cluster, goes on with the archive."""
+    one, out = fill(tmp_path / "one"), tmp_path / "out"
+    run(one, out, "--end-hour", NAMES[1])
+    moved = one.rename(tmp_path / "moved")
+    assert run(moved, out)["archived_before"] == 1
+    assert written == NAMES[:3]
+    assert json.loads((out / archive.MANIFEST).read_text())["folder"] == str(moved)
