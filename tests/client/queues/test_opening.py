@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from delaylog.client.errors import NotFound
 from delaylog.client.queues import TopicMismatch
 from delaylog.client.queues.queue_topics import open_topic
 
@@ -35,15 +34,6 @@ def test_what_differs_is_named(client: Any) -> None:
     assert client.get_topic("q").settings == before
     for other in (copy.copy(refused.value), pickle.loads(pickle.dumps(refused.value))):
         assert str(other) == str(refused.value)
-
-
-def test_a_change_keeps_the_rest(client: Any) -> None:
-    made = open_topic(client, "q", NEEDED)
-    changed = client.update_topic("q", rate_limit={"per_second": 3, "burst": 2}).settings
-    assert dict(changed.rate_limit or {}) == {"per_second": 3, "burst": 2}
-    assert client.update_topic("q", rate_limit=None).settings == made
-    with pytest.raises(NotFound):
-        client.update_topic("unknown", rate_limit=None)
 
 
 def test_of_two_who_open_it_at_once_one_is_told(

@@ -1,4 +1,4 @@
-"""What a Dyno queue holds, searches in it, and the calls of the queue as a whole."""
+"""What a Dyno queue holds, searches in it, calls of the queue as a whole, and its messages."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from delaylog.client.models import NewMessage
-from delaylog.client.queues import DynoMessage, DynoQueue, TopicMismatch
+from delaylog.client.queues import DynoMessage, DynoQueue
+from delaylog.client.queues.dyno_message import encode
 
 
 def test_get_knows_what_is_queued_and_taken(sharded: DynoQueue) -> None:
@@ -99,13 +100,6 @@ def test_close_forgets_and_leaves_the_client(queue: DynoQueue, client: Any) -> N
     assert queue.ack("x"), "by its bare id"
 
 
-def test_a_topic_of_another_use_is_left_alone(client: Any) -> None:
-    client.send_many("q", [NewMessage("b", id="b")])
-    with pytest.raises(TopicMismatch, match="merge is 'keep' and has to be 'replace'"):
-        DynoQueue(client, "q")
-    assert client.get_topic("q").settings.merge == "keep"
-
-
 def test_the_shards_make_sense(client: Any) -> None:
     for wrong, words in (
         ({"shards": ["a", "a"]}, "named twice"),
@@ -121,3 +115,27 @@ def test_the_shards_make_sense(client: Any) -> None:
         DynoQueue(client, "q", shards="abc")
     with pytest.raises(TypeError, match="a topic is named by a str, not int"):
         DynoQueue(client, 5)  # type: ignore[arg-type]
+
+
+def test_its_json_leaves_out_what_is_empty() -> None:
+    assert encode(DynoMessage("m")) == '{"id":"m","timeout":0,"priority":0}'
+    full = DynoMessage("é", '"x"', timeout_ms=5, priority=9, shard="a")
+    wanted = '{"id":"é","payload":"\\"x\\"","timeout":5,"priority":9,"shard":"a"}'
+    assert encode(full) == wanted
+
+
+@pytest.mark.parametrize("priority", [-1, 100])
+def test_a_priority_out_of_range_is_refused(priority: int) -> None:
+    with pytest.raises(ValueError, match="priority"):
+        DynoMessage("m", priority=priority)
+
+
+def test_messages_are_equal_by_id() -> None:
+    assert len({DynoMessage("m", "x"), DynoMessage("m", "y", timeout_ms=4)}) == 1
+
+
+def test_it_prints_by_its_name_and_without_its_payload() -> None:
+    message = DynoMessage("a", "secret", timeout_ms=5, priority=3, shard="b")
+    assert repr(message) == (
+        "DynoMessage(id='a', timeout_ms=5, priority=3, shard='b', 6 characters)"
+    )

@@ -1,16 +1,19 @@
-"""Pushes, acknowledgements, moved times and removals of a Dyno queue."""
+"""Pushes, acknowledgements, moved times and removals of a Dyno queue, and the leases it knows."""
 
 from __future__ import annotations
 
 import threading
 from collections import Counter
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from delaylog.client.errors import NotReached
+from delaylog.client.message import LeasedMessage
 from delaylog.client.queues import DynoMessage, DynoQueue, by_id
+from delaylog.client.queues.dyno_shards import Held
 
 
 def test_pushing_an_id_again_replaces_it(queue: DynoQueue) -> None:
@@ -190,3 +193,36 @@ def test_of_many_who_ensure_one_pushes(client: Any, in_threads: Callable[..., No
     in_threads(*(lambda q=q: ensure(q) for q in queues))
     assert pushed == {str(n): 1 for n in range(40)}
     assert queues[0].size() == 40
+
+
+def deliveries(client: Any, count: int) -> list[LeasedMessage]:
+    """Of the messages 0, 1, …, in that order."""
+    DynoQueue(client, "q").push([DynoMessage(str(n), priority=n) for n in range(count)])
+    return sorted(client.receive("q", max=count), key=lambda message: int(message.id))
+
+
+def test_the_newest_delivery_of_an_id_counts(client: Any) -> None:
+    held = Held()
+    [old] = deliveries(client, 1)
+    client.extend(old, lease=timedelta(0))
+    [new] = client.receive("q")
+    held.keep("a", [old])
+    held.keep("b", [new])
+    assert held.find("0") == ("b", new)
+    held.drop("0", old)
+    assert held.find("0") == ("b", new), "the older one was settled"
+    held.drop("0", new)
+    assert held.find("0") is None
+    held.drop("0", new)
+
+
+def test_the_newest_are_remembered(client: Any) -> None:
+    held = Held(held_max=3)
+    messages = deliveries(client, 6)
+    held.keep("a", messages[:3])
+    held.keep("a", messages[:1])
+    held.keep("a", messages[3:5])
+    assert [n for n in range(6) if held.find(str(n))] == [0, 3, 4]
+    assert len(held) == 3
+    held.clear()
+    assert len(held) == 0

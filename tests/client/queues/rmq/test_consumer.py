@@ -1,4 +1,4 @@
-"""RMQ's promises: slots, merging, order, two-phase consumption, retries, the dead.
+"""RMQ's promises: slots, merging, order, two-phase consumption, retries, the dead, and `run`.
 
 Method: an embedded broker under a clock that the test moves.
 """
@@ -13,6 +13,7 @@ from zlib import crc32
 
 import pytest
 
+from delaylog.client.errors import NotReached
 from delaylog.client.models import Settled
 from delaylog.client.queues import (
     FixedTimeMessage,
@@ -98,9 +99,10 @@ def test_long_bodies_that_begin_alike_do_not_merge(
 
 
 def test_what_makes_no_sense_is_refused(client: Any) -> None:
-    for slots in (0, 3, 12, 1 << 15):
+    for slots in (0, -4, 3, 12, 1 << 15):
         with pytest.raises(ValueError, match="power of two"):
             RmqProducer(client, "t", slots=slots)
+    assert RmqProducer(client, "t", slots=1 << 14).slots == 1 << 14
     producer = RmqProducer(client, "t", TopicKind.FIXED_TIME)
     with pytest.raises(TypeError, match="FixedTimeMessage only"):
         producer.send(PriorityMessage("b", 17))
@@ -371,3 +373,88 @@ def test_many_producers_and_consumers_of_few_bodies(
 
     in_threads(produce, produce, consume, consume)
     assert all(begun_at[body] > sent_at[body] for body in bodies)
+
+
+def test_run_commits_rolls_back_and_gives_back(
+    producer: RmqProducer, client: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    producer.send_many(PriorityMessage(f"b{n}", 100 - n) for n in range(6))
+    consumer, stop = RmqConsumer(client, "t"), threading.Event()
+    seen: list[tuple[str, int]] = []
+
+    def handle(delivery: RmqDelivery) -> None:
+        seen.append((delivery.body, delivery.attempt))
+        if delivery.body == "b1" and delivery.attempt == 1:
+            raise RuntimeError("not now")
+        if len(seen) == 3:
+            stop.set()
+
+    assert consumer.run(handle, stop=stop, batch=6) == 2
+    assert seen == [("b0", 1), ("b1", 1), ("b2", 1)]
+    assert "not now" in caplog.text
+    assert consumer.depth() == 4, "what had no turn was given back"
+    stop.clear()
+
+    def handle_the_rest(delivery: RmqDelivery) -> None:
+        seen.append((delivery.body, delivery.attempt))
+        if len(seen) == 7:
+            stop.set()
+
+    assert consumer.run(handle_the_rest, stop=stop, batch=2) >= 3
+    assert {body for body, _ in seen} == {f"b{n}" for n in range(6)}
+
+
+def test_a_message_of_another_program_becomes_a_dead_letter(
+    producer: RmqProducer, client: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Sent over HTTP, say. It must neither end a consumer nor hold what came with it."""
+    producer.send(PriorityMessage("own", 17))
+    foreign = [client.send("t", "x", id=each).id for each in (None, "order 1", "1:2")]
+    consumer, stop = RmqConsumer(client, "t"), threading.Event()
+    assert consumer.run(lambda _: stop.set(), stop=stop, batch=9) == 1
+    assert "topic t: 'order 1' is no id of an RMQ message" in caplog.text
+    letters = {letter.id: letter.reason for letter in client.dead("t")}
+    assert letters == dict.fromkeys(foreign, "this is no message of RMQ")
+    assert list(consumer.dead_letters()) == consumer.prepare(9) == []
+
+
+def test_own_messages_come_though_a_foreign_one_cannot_be_rejected(
+    producer: RmqProducer, client: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(*_: Any, **__: Any) -> None:
+        raise NotReached("the broker is away")
+
+    producer.send(PriorityMessage("own", 17))
+    client.send("t", "x")
+    monkeypatch.setattr(client, "reject", away)
+    assert [each.body for each in RmqConsumer(client, "t").prepare(9)] == ["own"]
+
+
+def test_run_leaves_alone_what_it_has_no_time_for(client: Any, clock: Any) -> None:
+    """By the worker's own clock, since it cannot see the broker's."""
+    RmqProducer(client, "t").send_many(PriorityMessage(f"b{n}", 100 - n) for n in range(2))
+    consumer, stop = RmqConsumer(client, "t", timeout_s=1), threading.Event()
+    seen: list[tuple[str, int]] = []
+
+    def slow(delivery: RmqDelivery) -> None:
+        seen.append((delivery.body, delivery.attempt))
+        if len(seen) == 1:
+            time.sleep(1.1)
+            clock.advance(ms=1_100)
+        else:
+            stop.set()
+
+    consumer.run(slow, stop=stop, batch=2, wait_ms=10)
+    assert seen[0] == ("b0", 1)
+    assert seen[1][1] == 2, "the second one was handed out again before it was handled"
+
+
+def test_an_interrupted_handler_rolls_back(producer: RmqProducer, consumer: RmqConsumer) -> None:
+    producer.send_many([PriorityMessage("a", 60), PriorityMessage("b", 50)])
+
+    def interrupted(_delivery: RmqDelivery) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        consumer.run(interrupted, batch=2)
+    assert consumer.depth() == 2

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from delaylog.client.queues.rmq import (
     PriorityMessage,
     RangeMergeMessage,
-    check_slots,
     id_of,
     key_of,
     slot_in,
@@ -64,13 +63,6 @@ def test_the_basis_is_the_slot_and_the_key() -> None:
     assert slot_of(PriorityMessage("b", 17, slot_basis=""), 8) == 0
     long = key_of(PriorityMessage("b", 17, slot_basis="k" * 256))
     assert long == sha256(b"k" * 256).hexdigest()
-
-
-@pytest.mark.parametrize("wrong", [0, -4, 3, 1 << 15])
-def test_slots_are_a_power_of_two(wrong: int) -> None:
-    with pytest.raises(ValueError, match="power of two"):
-        check_slots(wrong)
-    assert check_slots(1 << 14) == 1 << 14
 
 
 def test_a_time_range_is_above_0_and_a_priority_above_the_retries() -> None:
