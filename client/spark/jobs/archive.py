@@ -22,7 +22,7 @@ import os
 import shutil
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -73,42 +73,20 @@ class Bounds:
     """The first hour that cannot be archived yet: `hour`, `from_ms`, `why`."""
 
 
-class ReleasingBroker:
-    """The broker whose folder is archived."""
-
-    def __init__(self, http: BrokerHttp) -> None:
-        self._http = http
-
-    def bounds(self) -> Bounds:
-        """Ask the broker. JobError if it holds no hours, since they may be deleted meanwhile."""
-        found = self._http.json("GET", _ARCHIVE)
-        if not found["hold"]:
-            raise JobError(
-                "the broker does not hold ended hours, so there is nothing to release: start it "
-                "(in a cluster every node) with --archive-hold on or DELAYLOG_ARCHIVE_HOLD=on, or "
-                "leave --release out"
-            )
-        return Bounds(
-            found["released_through_ms"] // HOUR_MS,
-            found["archivable_through_ms"] // HOUR_MS,
-            found["next"],
+def ask_bounds(http: BrokerHttp) -> Bounds:
+    """Ask the broker. JobError if it holds no hours, since they may be deleted meanwhile."""
+    found = http.json("GET", _ARCHIVE)
+    if not found["hold"]:
+        raise JobError(
+            "the broker does not hold ended hours, so there is nothing to release: start it "
+            "(in a cluster every node) with --archive-hold on or DELAYLOG_ARCHIVE_HOLD=on, or "
+            "leave --release out"
         )
-
-    def release(self, through: int, position: int, rows: int) -> bool:
-        """Release the hours before `through`. Returns False if they already were."""
-        members = {"through_ms": through * HOUR_MS, "position": position, "rows": rows}
-        found = self._http.json("POST", f"{_ARCHIVE}/release", members)
-        return bool(found["result"] == "done")
-
-
-@contextmanager
-def open_broker(args: argparse.Namespace) -> Iterator[ReleasingBroker]:
-    """Open the broker that the arguments name."""
-    http = BrokerHttp(Options.parse({**connection_options(args), "topic": "none"}))
-    try:
-        yield ReleasingBroker(http)
-    finally:
-        http.close()
+    return Bounds(
+        found["released_through_ms"] // HOUR_MS,
+        found["archivable_through_ms"] // HOUR_MS,
+        found["next"],
+    )
 
 
 def stands(manifest: dict[str, Any], hour: int, known: HourCounts) -> bool:
@@ -180,8 +158,9 @@ def run(spark: Any, args: argparse.Namespace) -> dict[str, Any]:
         return _run(spark, args)
     if not args.endpoint and not os.environ.get(URL):
         raise JobError("--release needs --endpoint, the address of the broker that holds the hours")
-    with open_broker(args) as broker:
-        bounds = broker.bounds()
+    options = Options.parse({**connection_options(args), "topic": "none"})
+    with closing(BrokerHttp(options)) as http:
+        bounds = ask_bounds(http)
         done = _run(spark, args, bounds)
         if args.dry_run:
             return done
@@ -192,9 +171,11 @@ def run(spark: Any, args: argparse.Namespace) -> dict[str, Any]:
         name = None
         if found is not None:
             through, rows = found
-            broker.release(through, folder.position, rows)
+            through_ms = through * HOUR_MS
+            members = {"through_ms": through_ms, "position": folder.position, "rows": rows}
+            http.json("POST", f"{_ARCHIVE}/release", members)
             name = hour_name(through)
-            manifest["released_through_ms"] = through * HOUR_MS
+            manifest["released_through_ms"] = through_ms
             write_manifest(output, manifest)
         return {**done, "released_through": name}
 

@@ -19,7 +19,11 @@ from typing import Any, Final
 from pyspark_delaylog.errors import JobError
 from pyspark_delaylog.field_table import FIELD_TYPES
 from pyspark_delaylog.jobs.progress import progress, rows_read
-from pyspark_delaylog.jobs.session import add_connection_arguments, connection_options
+from pyspark_delaylog.jobs.session import (
+    add_connection_arguments,
+    connection_options,
+    pairs_of,
+)
 from pyspark_delaylog.options import Options
 
 HELP: Final = "load parquet, CSV or JSON into a topic; may be run again"
@@ -76,7 +80,7 @@ def run(spark: Any, args: argparse.Namespace) -> dict[str, Any]:
 
     check_broker(args)
     kind = args.format or _format_of(args.input)
-    reading = {**_READING.get(kind, {}), **_pairs(args.reader_option)}
+    reading = {**_READING.get(kind, {}), **pairs_of(args.reader_option, "an option is")}
     try:
         frame = spark.read.format(kind).options(**reading).load(args.input)
         named = args.txn_app_id or transaction_name(spark, frame, args)
@@ -152,7 +156,7 @@ def _last_run(options: Options) -> dict[str, Any] | None:
 
 
 def _sink_options(args: argparse.Namespace, named: str) -> dict[str, str]:
-    more = _pairs(args.sink_option)
+    more = pairs_of(args.sink_option, "an option is")
     if "token" in map(str.lower, more):
         raise JobError(
             "--sink-option token: every user of this machine sees the arguments of a command; use "
@@ -260,13 +264,3 @@ def _format_of(names: list[str]) -> str:
         if all(name.lower().rstrip("/").removesuffix(".gz").endswith(ends) for name in names):
             return kind
     return "parquet"
-
-
-def _pairs(pairs: list[str]) -> dict[str, str]:
-    found = {}
-    for pair in pairs:
-        name, equals, value = pair.partition("=")
-        if not equals:
-            raise JobError(f"an option is NAME=VALUE, not {pair!r}")
-        found[name] = value
-    return found

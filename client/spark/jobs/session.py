@@ -42,6 +42,17 @@ def add_session_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def pairs_of(pairs: list[str], what: str) -> dict[str, str]:
+    """Parse texts NAME=VALUE. The JobError of another one begins by `what`."""
+    found = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals:
+            raise JobError(f"{what} NAME=VALUE, not {pair!r}")
+        found[name] = value
+    return found
+
+
 @contextmanager
 def open_session(args: argparse.Namespace) -> Iterator[Any]:
     """Open a session; stop it at the end if it was created here. JobError without Java."""
@@ -60,11 +71,7 @@ def open_session(args: argparse.Namespace) -> Iterator[Any]:
         builder = builder.master(args.master or _LOCAL_MASTER)
     elif args.master:
         raise JobError("with spark-submit, give --master to spark-submit")
-    for pair in args.conf:
-        name, equals, value = pair.partition("=")
-        if not equals:
-            raise JobError(f"--conf takes NAME=VALUE, not {pair!r}")
-        settings[name] = value
+    settings |= pairs_of(args.conf, "--conf takes")
     for name, value in settings.items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()

@@ -68,41 +68,34 @@ def test_without_java_it_is_said_how_to_get_it(
     assert "apt-get install openjdk-17-jre-headless" in capsys.readouterr().err
 
 
-def test_what_a_broker_or_an_option_has_against_it_is_said_in_a_line(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Without Python's traceback: there is nothing in the job to be mended."""
-
-    def refuse(spark: object, args: object) -> None:
-        raise OptionError("option endpoint: 'nowhere' is not a base URL")
-
-    monkeypatch.setattr(jobs_main, "open_session", lambda args: nullcontext())
-    monkeypatch.setattr(backfill, "run", refuse)
-    assert main(["backfill", "a.csv", "--endpoint", "nowhere", "--topic", "t"]) == 1
-    said = capsys.readouterr().err
-    assert said == "delaylog spark backfill: option endpoint: 'nowhere' is not a base URL\n"
-
-
-def test_an_error_of_the_connector_in_spark_is_said_in_a_line(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Spark wraps it in a traceback. An error of another kind is shown as it is."""
+def of_spark(last: str) -> PySparkException:
+    """An error of a task, as Spark wraps it in a traceback."""
     shown = ["Failed to commit: Traceback (most recent call last):", '  File "/x.py", line 1']
+    return PySparkException("\n".join([*shown, last, " SQLSTATE: 38000"]))
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (OptionError("option endpoint: no base URL"), "option endpoint: no base URL"),
+        (of_spark("pyspark_delaylog.errors.TransactionError: other: data"), "other: data"),
+        (of_spark("pyspark_delaylog.segments.errors.DamagedError: x at byte 0"), "x at byte 0"),
+        (of_spark("ValueError: a bug"), None),
+    ],
+)
+def test_what_is_wrong_with_a_load_is_said_in_a_line(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    error: Exception,
+    line: str | None,
+) -> None:
+    """Without a traceback: there is nothing in the job to be mended. A bug is shown as it is."""
     monkeypatch.setattr(jobs_main, "open_session", lambda args: nullcontext())
-    words = ["backfill", "a.csv", "--endpoint", "http://h", "--topic", "t"]
-    for last in (
-        "pyspark_delaylog.errors.TransactionError: other: data",
-        "pyspark_delaylog.segments.errors.DamagedError: x at byte 0: no",
-        "ValueError: a bug",
-    ):
-        error = PySparkException("\n".join([*shown, last, " SQLSTATE: 38000"]))
-        monkeypatch.setattr(backfill, "run", Mock(side_effect=error))
-        with pytest.raises(PySparkException) if "bug" in last else nullcontext():
-            assert main(words) == 1
-    assert capsys.readouterr().err.splitlines() == [
-        "delaylog spark backfill: other: data",
-        "delaylog spark backfill: x at byte 0: no",
-    ]
+    monkeypatch.setattr(backfill, "run", Mock(side_effect=error))
+    with pytest.raises(PySparkException) if line is None else nullcontext():
+        assert main(BACKFILL) == 1
+    said = capsys.readouterr().err
+    assert said == ("" if line is None else f"delaylog spark backfill: {line}\n")
 
 
 def test_what_is_said_of_a_folder_becomes_options(tmp_path: Path) -> None:
