@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import msgpack
 import numpy as np
@@ -41,18 +41,11 @@ _GAP_BYTES: Final = 65_536
 """Gaps up to this size between two records are read along with them."""
 
 
-class RecordFile(Protocol):
-    """A source of records."""
-
-    def read_records(self, start: int, size: int) -> bytes:
-        """Read a range of the records."""
-        ...
-
-
 class Records:
     """The records of some rows of one file."""
 
-    def __init__(self, files: RecordFile, rows: RowArray) -> None:
+    def __init__(self, read: Callable[[int, int], bytes], rows: RowArray) -> None:
+        """`read` returns a range of the records, by its start and size."""
         self._n = len(rows)
         offsets = rows["offset"].astype(np.int64)
         sizes = rows["size"].astype(np.int64)
@@ -62,7 +55,7 @@ class Records:
         for place, name in enumerate(TEXT_SIZES):
             bounds[:, place + 1] = bounds[:, place] + rows[name]
         bounds[:, -1] = sizes
-        bounds += _read(files, offsets, sizes, blocks)[:, None]
+        bounds += _read(read, offsets, sizes, blocks)[:, None]
         self._block = blocks[0] if len(blocks) == 1 else b"".join(blocks)
         cuts, places = np.unique(bounds.reshape(-1), return_inverse=True)
         self._sizes = np.diff(bounds, axis=1)
@@ -109,7 +102,7 @@ class Records:
 
 
 def _read(
-    files: RecordFile, offsets: Int64Array, sizes: Int64Array, blocks: list[bytes]
+    read: Callable[[int, int], bytes], offsets: Int64Array, sizes: Int64Array, blocks: list[bytes]
 ) -> Int64Array:
     """Read records into `blocks`. Returns the start of each record."""
     order = np.argsort(offsets, kind="stable")
@@ -122,7 +115,7 @@ def _read(
         if len(part) == 0:
             continue
         first, end = int(starts[part[0]]), int(reach[part[-1]])
-        blocks.append(files.read_records(first, end - first))
+        blocks.append(read(first, end - first))
         shift[part] = held - first
         held += end - first
     moved = np.empty(len(order), np.int64)

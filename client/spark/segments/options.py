@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
@@ -31,7 +31,6 @@ STATES: Final = (
     "damaged",
 )
 """The values of the column `state`; the code of a state is its index."""
-_TEXTS: Final = {"topic": "topics", "namespace": "namespaces", "group": "groups", "state": "states"}
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -64,18 +63,6 @@ class Wanted:
     namespaces: frozenset[str] | None = None
     groups: frozenset[str] | None = None
     states: frozenset[str] | None = None
-
-    def hours(self, first: int, end: int) -> Wanted:
-        """Restrict to hours in [first, end)."""
-        return replace(self, hour_from=max(self.hour_from, first), hour_to=min(self.hour_to, end))
-
-    def among(self, column: str, values: Iterable[str]) -> Wanted:
-        """Restrict to rows whose column has one of these values."""
-        name = _TEXTS[column]
-        known: frozenset[str] | None = getattr(self, name)
-        found = frozenset(values)
-        narrowed: dict[str, Any] = {name: found if known is None else known & found}
-        return replace(self, **narrowed)
 
     @property
     def takes_damaged(self) -> bool:
@@ -141,11 +128,11 @@ def parse_options(given: Mapping[str, str]) -> SegmentOptions:
     path = path.removeprefix("file://") if path.startswith("file:///") else path
     if not path:
         raise OptionError("the option path is missing: a broker's data folder, or a backup")
-    wanted = Wanted()
+    narrowed: dict[str, Any] = {}
     if (hour := take.text("startHour")) is not None:
-        wanted = wanted.hours(parse_hour(hour, "startHour"), wanted.hour_to)
+        narrowed["hour_from"] = max(parse_hour(hour, "startHour"), 0)
     if (hour := take.text("endHour")) is not None:
-        wanted = wanted.hours(0, parse_hour(hour, "endHour"))
+        narrowed["hour_to"] = min(parse_hour(hour, "endHour"), HOUR_MAX + 1)
     for name in ("namespace", "topic", "group", "state"):
         if (said := take.text(name)) is not None:
             texts = [text.strip() for text in said.split(",")]
@@ -156,11 +143,11 @@ def parse_options(given: Mapping[str, str]) -> SegmentOptions:
             wrong = sorted(set(texts) - set(STATES)) if name == "state" else []
             if wrong:
                 raise OptionError(f"state must be of {', '.join(STATES)}, not {', '.join(wrong)}")
-            wanted = wanted.among(name, texts)
+            narrowed[f"{name}s"] = frozenset(texts)
     body = take.flag("includeBody")
     return SegmentOptions(
         path=os.path.abspath(path),
-        wanted=wanted,
+        wanted=Wanted(**narrowed),
         text=body or take.flag("includeText"),
         body=body,
         moved=take.flag("includeMoved"),

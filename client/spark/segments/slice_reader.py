@@ -98,7 +98,7 @@ class Reading:
                 each = self._rows(files, each.table, part)
             if len(each.at):
                 rows = part.rows if len(each.at) == len(part.rows) else part.rows[each.at]
-                records = Records(files, rows) if self._options.text else None
+                records = Records(files.read_records, rows) if self._options.text else None
                 yield self._columns.batch(part.hours[each.at], rows, each, records)
         if damaged and self._options.wanted.takes_damaged:
             yield self._columns.damaged(part.hours[~part.good])

@@ -8,7 +8,7 @@ in broker/engine/topics/groups.py), applied to columns.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +24,7 @@ from delaylog.storage.layout import (
     RowArray,
     StateArray,
 )
+from pyspark_delaylog.segments.files import Part, RunPart
 from pyspark_delaylog.segments.folder import Folder, GroupTable
 from pyspark_delaylog.segments.options import STATES, Wanted
 
@@ -50,18 +51,6 @@ class GroupRows:
     """The codes of their states."""
 
 
-class PartRows(Protocol):
-    """The rows of one part."""
-
-    rows: RowArray
-    good: npt.NDArray[np.bool_]
-    """Which rows are valid."""
-
-    @property
-    def hours(self) -> Int64Array:
-        """The hour of each row."""
-
-
 def refs_of(hours: Int64Array, rows: RowArray) -> Int64Array:
     """The refs of rows (make_ref of layout.py, on columns)."""
     tags, index = rows["epoch_tag"].astype(np.int64), rows["global_index"].astype(np.int64)
@@ -72,7 +61,7 @@ def refs_of(hours: Int64Array, rows: RowArray) -> Int64Array:
 def group_rows(
     folder: Folder,
     wanted: Wanted,
-    part: PartRows,
+    part: Part | RunPart,
     table: GroupTable,
     entries: StateArray,
     *,
