@@ -148,7 +148,8 @@ class DynoTaking(DynoShards):
             lease=span_of(self.unack_ms),
             ids=[message_id],
         )
-        return self._handed_out(shard, received)[0] if received else None
+        self._held.keep(shard.name, received)
+        return message_of(shard, received[0]) if received else None
 
     def _take_by_id(self, shard: Shard, message_id: str) -> Message | None:
         taken = self._take_due(shard, message_id) or self._take_early(shard, message_id)

@@ -241,11 +241,6 @@ class DynoShards:
     def _all(self) -> tuple[Shard, ...]:
         return tuple(self._shards.values())
 
-    def _handed_out(self, shard: Shard, received: Sequence[Message]) -> list[DynoMessage]:
-        """Convert received messages to messages of the queue, and remember their leases."""
-        self._held.keep(shard.name, received)
-        return [message_of(shard, each) for each in received]
-
 
 def message_of(shard: Shard, found: Message | MessageInfo) -> DynoMessage:
     """Convert a message of the broker; its body is the payload."""
