@@ -16,7 +16,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Final, Self
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -104,12 +104,6 @@ class HourFiles:
         names = [name for name in fs.listdir(self.path) if group_of_name(name) is not None]
         for name in [*names, *(["delay.log"] if text else []), "delay.index"]:
             self._files[name] = fs.open(f"{self.path}/{name}")
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """Close every file."""
@@ -255,12 +249,6 @@ class RunFiles:
         self._text, self._skip = text, skip
         self._file = open_run(folder, run, INDEX_ENTRY)
         self._states: dict[int, SortedRun | None] = {}
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """Close every file."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import closing
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -65,7 +66,7 @@ class Reading:
                 )
             except RetiredError:
                 continue
-            with files:
+            with closing(files):
                 for part in files.parts():
                     yield from self._part(files, part)
 
@@ -82,7 +83,7 @@ class Reading:
             if options.wanted.takes_damaged:
                 yield self._columns.damaged(np.full(run.rows, run.first_key >> INDEX_BITS))
             return
-        with files:
+        with closing(files):
             for part in files.parts():
                 yield from self._part(files, part)
 
