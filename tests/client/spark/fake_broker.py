@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import time
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Any
 from urllib.parse import unquote
 from zlib import crc32
@@ -47,7 +48,6 @@ class Refusal(Exception):
 class FakeTransaction:
     state: str = "open"
     rows: int = 0
-    expires_at_ms: int = 0
     parts: dict[tuple[str, int, int, int], tuple[tuple[str, str], int, Any]] = field(
         default_factory=dict
     )
@@ -162,14 +162,9 @@ class FakeBroker(MisbehavingServer):
 
     def _begin(self, shape: dict[str, Any]) -> dict[str, Any]:
         identity = shape["transaction"]
-        found = self.transactions.setdefault(
-            identity, FakeTransaction(expires_at_ms=shape["ttl_ms"] + 1_000)
-        )
-        return {
-            "transaction": identity,
-            "state": found.state,
-            "expires_at_ms": found.expires_at_ms,
-        }
+        assert shape["ttl_ms"] > 0
+        found = self.transactions.setdefault(identity, FakeTransaction())
+        return {"transaction": identity, "state": found.state}
 
     def _found(self, identity: str) -> FakeTransaction:
         if identity not in self.transactions:
@@ -321,12 +316,10 @@ class FakeBroker(MisbehavingServer):
 
 def _runs(table: Any) -> list[tuple[str, int, int]]:
     """(topic, first row, rows) of adjacent rows of one topic."""
-    out: list[tuple[str, int, int]] = []
-    for row, topic in enumerate(table["topic"].to_pylist()):
-        if out and out[-1][0] == topic:
-            out[-1] = (topic, out[-1][1], out[-1][2] + 1)
-        else:
-            out.append((topic, row, 1))
+    out, first = [], 0
+    for topic, rows in groupby(table["topic"].to_pylist()):
+        out.append((topic, first, len(list(rows))))
+        first += out[-1][2]
     return out
 
 

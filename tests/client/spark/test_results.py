@@ -135,7 +135,7 @@ ROWS = 60_000
 
 def committed(broker: FakeBroker, options_of: OptionsOf, **options: str) -> LoadResult:
     """The result at the commit of a load of which nothing is published yet."""
-    broker.transactions["load"] = FakeTransaction(expires_at_ms=0, state="committed", rows=ROWS)
+    broker.transactions["load"] = FakeTransaction("committed", ROWS)
     connection = options_of(**options).connection
     return LoadResult("load", "committed", ROWS, bytes=7, connection=connection)
 
