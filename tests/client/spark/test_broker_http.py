@@ -19,6 +19,7 @@ from tests.client.spark.fake_broker import FakeBroker
 from tests.client.spark.misbehaving_server import Call, Fault
 
 CLOSED = "http://127.0.0.1:9"
+CLOCK = ("GET", "/v1/clock")
 
 
 class Clock:
@@ -82,7 +83,7 @@ def test_a_broker_that_does_not_answer_in_time_is_asked_again_and_given_up(
     http = BrokerHttp(options_of(requestTimeoutMs=200, retryForMs=100))
     try:
         with pytest.raises(UnreachableError, match=r"in 2 tries.*timed out.*requestTimeoutMs"):
-            http.json("GET", "/v1/clock")
+            http.json(*CLOCK)
     finally:
         over.set()
 
@@ -93,10 +94,9 @@ def test_what_may_pass_is_tried_again(
 ) -> None:
     broker.fault = first(2, Fault(status, {"Retry-After": "3"}))  # type: ignore[assignment]
     http = BrokerHttp(options_of(retryForMs=60_000))
-    assert http.json("GET", "/v1/clock")["now_ms"] > 0
+    assert http.json(*CLOCK)["now_ms"] > 0
     assert [round(pause) for pause in pauses] == [3, 3]
     assert http.repeats == 2
-    http.close()
 
 
 def test_a_lost_answer_is_asked_for_again(
@@ -109,7 +109,6 @@ def test_a_lost_answer_is_asked_for_again(
     )
     assert len(broker.calls) == 3
     assert len(pauses) == 2
-    http.close()
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 409, 410, 413, 415])
@@ -120,11 +119,10 @@ def test_what_will_not_pass_is_refused_at_once(
     broker.fault = lambda call: Fault(status, document=problem)
     http = BrokerHttp(options_of())
     with pytest.raises(RefusedError, match=f"GET /v1/clock: {status} c d") as caught:
-        http.json("GET", "/v1/clock")
+        http.json(*CLOCK)
     error = caught.value
     assert (error.status, error.code, error.state, error.item) == (status, "c", "s", 7)
     assert (len(broker.calls), pauses) == (1, [])
-    http.close()
 
 
 def test_a_refusal_without_a_document_says_the_status_and_the_remedy(
@@ -133,7 +131,7 @@ def test_a_refusal_without_a_document_says_the_status_and_the_remedy(
     """As of a proxy in front of the broker."""
     broker.fault = lambda call: Fault(401)
     with pytest.raises(RefusedError, match=r"^GET /v1/clock: 401 \(give a valid token: option tok"):
-        BrokerHttp(options_of()).json("GET", "/v1/clock")
+        BrokerHttp(options_of()).json(*CLOCK)
 
 
 def test_the_last_retry_says_what_it_met(
@@ -142,15 +140,14 @@ def test_the_last_retry_says_what_it_met(
     broker.fault = lambda call: Fault(429, document={"code": "quota", "detail": "too many"})
     http = BrokerHttp(options_of())
     with pytest.raises(RefusedError, match=r"429 quota too many .*maxRowsPerSecond"):
-        http.json("GET", "/v1/clock")
+        http.json(*CLOCK)
     assert len(broker.calls) == len(pauses) + 1
-    http.close()
 
 
 def test_nobody_there_names_the_option(options_of: OptionsOf, pauses: list[float]) -> None:
     http = BrokerHttp(options_of(endpoint=CLOSED))
     with pytest.raises(UnreachableError, match=r"no answer for 1 s, in \d+ tries.*option endpoint"):
-        http.json("GET", "/v1/clock")
+        http.json(*CLOCK)
     assert sum(pauses) == pytest.approx(1)
 
 
@@ -161,7 +158,7 @@ def test_a_broker_that_is_away_is_asked_for_a_time(
     """However many calls that are; a person is told once, if it takes long."""
     http = BrokerHttp(options_of(endpoint=CLOSED, retryForMs=for_ms, retryWaitMs=50))
     with pytest.raises(UnreachableError, match=f"no answer for {for_ms / 1000:.0f} s"):
-        http.json("GET", "/v1/clock")
+        http.json(*CLOCK)
     assert sum(pauses) == pytest.approx(for_ms / 1000)
     assert len(pauses) <= for_ms / 5_000 + 10, "the pauses grow"
     told = [line for line in caplog.messages if "(option retryForMs)" in line]
@@ -174,7 +171,7 @@ def test_each_call_has_its_own_time(
     http = BrokerHttp(options_of(retryForMs=10_000))
     for _ in range(5):
         broker.fault = first(2, Fault(503, {"Retry-After": "4"}))  # type: ignore[assignment]
-        http.json("GET", "/v1/clock")
+        http.json(*CLOCK)
     assert sum(pauses) > 40
 
 
@@ -200,7 +197,7 @@ def test_a_limit_is_named_with_what_to_do(
     """While the call is repeated, and at its end."""
     broker.fault = lambda call: Fault(status, document={"detail": "full", "quota": quota})
     with pytest.raises(RefusedError, match=f"full .*{said}"):
-        BrokerHttp(options_of(retryForMs=60_000)).json("GET", "/v1/clock")
+        BrokerHttp(options_of(retryForMs=60_000)).json(*CLOCK)
     assert pauses
     assert re.search(f"fails, and is repeated.*{said}", caplog.text)
 
@@ -209,10 +206,9 @@ def test_another_endpoint_is_asked_when_one_is_gone(
     broker: FakeBroker, options_of: OptionsOf, pauses: list[float]
 ) -> None:
     http = BrokerHttp(options_of(endpoint=f"{CLOSED},{broker.url}"))
-    http.json("GET", "/v1/clock")
-    http.json("GET", "/v1/clock")
+    http.json(*CLOCK)
+    http.json(*CLOCK)
     assert len(pauses) == 1, "the one that answered is asked again"
-    http.close()
 
 
 def test_the_leader_is_followed_with_the_token(
@@ -221,10 +217,9 @@ def test_the_leader_is_followed_with_the_token(
     broker.token = "s3cret"
     endpoint = f"{follower.url},{broker.url}"
     http = BrokerHttp(options_of(endpoint=endpoint, token="s3cret"))
-    http.json("GET", "/v1/clock")
-    http.json("GET", "/v1/clock")
+    http.json(*CLOCK)
+    http.json(*CLOCK)
     assert (len(follower.calls), len(broker.calls)) == (1, 2)
-    http.close()
 
 
 def test_a_leader_that_the_cluster_names_is_followed(
@@ -232,13 +227,11 @@ def test_a_leader_that_the_cluster_names_is_followed(
 ) -> None:
     follower.members = [{"http": broker.url}]
     http = BrokerHttp(options_of(endpoint=follower.url))
-    http.json("GET", "/v1/clock")
+    http.json(*CLOCK)
     assert [call.path for call in follower.calls] == ["/v1/clock", "/v1/cluster"]
     in_a_task = pickle.loads(pickle.dumps(http))
-    in_a_task.json("GET", "/v1/clock")
+    in_a_task.json(*CLOCK)
     assert len(follower.calls) == 2, "a task begins at the leader that the driver has found"
-    in_a_task.close()
-    http.close()
 
 
 def test_nobody_else_is_followed(
@@ -246,9 +239,8 @@ def test_nobody_else_is_followed(
 ) -> None:
     http = BrokerHttp(options_of(endpoint=follower.url, token="s3cret"))
     with pytest.raises(RefusedError, match=r"307 .*the leader is none of the nodes"):
-        http.json("GET", "/v1/clock")
+        http.json(*CLOCK)
     assert broker.calls == []
-    http.close()
 
 
 def test_nodes_that_send_each_other_on_are_given_up(
@@ -257,9 +249,8 @@ def test_nodes_that_send_each_other_on_are_given_up(
     broker.fault = lambda call: Fault(307, {"Location": follower.url + call.path})
     http = BrokerHttp(options_of(endpoint=f"{follower.url},{broker.url}"))
     with pytest.raises(RefusedError, match="307"):
-        http.json("GET", "/v1/clock")
+        http.json(*CLOCK)
     assert len(broker.calls) + len(follower.calls) < 10
-    http.close()
 
 
 def test_the_token_is_in_no_error_log_or_repr(
@@ -272,11 +263,11 @@ def test_the_token_is_in_no_error_log_or_repr(
     broker.token = "another"
     http = BrokerHttp(options_of(token="s3cret"))
     with caplog.at_level(logging.DEBUG), pytest.raises(RefusedError, match="tokenFile") as caught:
-        http.json("GET", "/v1/clock")
+        http.json(*CLOCK)
     assert broker.calls[0].headers["Authorization"] == "Bearer s3cret"
     broker.fault = lambda call: Fault(503, document={"detail": call.headers["Authorization"]})
     with caplog.at_level(logging.DEBUG), pytest.raises(RefusedError) as later:
-        http.json("GET", "/v1/clock")
+        http.json(*CLOCK)
     shown = [
         str(caught.value),
         repr(caught.value),
@@ -286,7 +277,6 @@ def test_the_token_is_in_no_error_log_or_repr(
     ]
     assert "s3cret" not in "".join(shown) + caplog.text
     assert "***" in str(later.value)
-    http.close()
 
 
 def test_no_password_of_a_netrc_goes_along(
@@ -300,27 +290,15 @@ def test_no_password_of_a_netrc_goes_along(
         file.write("machine 127.0.0.1 login me password hidden\n")
     monkeypatch.setenv("NETRC", netrc)
     http = BrokerHttp(options_of())
-    http.json("GET", "/v1/clock")
+    http.json(*CLOCK)
     assert "Authorization" not in broker.calls[0].headers
-    http.close()
-
-
-def test_a_pickled_one_opens_its_own_connection(broker: FakeBroker, options_of: OptionsOf) -> None:
-    http = BrokerHttp(options_of())
-    http.json("GET", "/v1/clock")
-    other = pickle.loads(pickle.dumps(http))
-    assert other._session is None
-    other.json("GET", "/v1/clock")
-    other.close()
-    http.close()
 
 
 def test_an_answer_that_is_no_broker_s_says_so(broker: FakeBroker, options_of: OptionsOf) -> None:
     broker.answer = lambda call: b"<html>"  # type: ignore[method-assign]
     http = BrokerHttp(options_of())
     with pytest.raises(BrokerError, match="is not a JSON object; does option endpoint name"):
-        http.json("GET", "/v1/clock")
-    http.close()
+        http.json(*CLOCK)
 
 
 def test_names_in_paths_are_encoded(options_of: OptionsOf) -> None:
