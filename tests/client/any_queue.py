@@ -4,14 +4,30 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Awaitable, Callable
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
 
 async def got(value: Any) -> Any:
     """The answer of a call of either kind."""
     return await value if inspect.isawaitable(value) else value
+
+
+async def listed(found: Any) -> list[Any]:
+    """The items of a list of either kind."""
+    return [each async for each in found] if hasattr(found, "__aiter__") else list(found)
+
+
+@asynccontextmanager
+async def entered(block: Any) -> AsyncIterator[Any]:
+    """A `with` block of either kind, of a client, a broker or a message."""
+    if hasattr(block, "__aenter__"):
+        async with block as inside:
+            yield inside
+    else:
+        with block as inside:
+            yield inside
 
 
 class Queue:
@@ -31,14 +47,9 @@ class Queue:
 
     async def block(self, message: Any, act: Callable[[Any], Any] = lambda _: None) -> None:
         """Use the message in a `with` block that does `act`."""
-        if hasattr(message, "__aenter__"):
-            async with message as inside:
-                assert inside is message
-                await got(act(message))
-        else:
-            with message as inside:
-                assert inside is message
-                act(message)
+        async with entered(message) as inside:
+            assert inside is message
+            await got(act(message))
 
     async def state(self) -> str:
         counts = (await self.call("stats")).counts

@@ -17,7 +17,7 @@ import delaylog
 from delaylog.client import AsyncClient, Client
 from delaylog.client.wire import exchange
 from tests.broker.conftest import Broker
-from tests.client.any_queue import Queue
+from tests.client.any_queue import Queue, entered
 from tests.client.either import CLIENTS
 
 LIMIT_S: Final = 180
@@ -98,12 +98,7 @@ def queue(
 
     @asynccontextmanager
     async def opened() -> AsyncIterator[Queue]:
-        client = made[request.param]()
-        if hasattr(client, "__aenter__"):
-            async with client as entered:
-                yield Queue(entered, topic)
-        else:
-            with client as entered:
-                yield Queue(entered, topic)
+        async with entered(made[request.param]()) as client:
+            yield Queue(client, topic)
 
     return opened

@@ -19,7 +19,7 @@ from delaylog.client.wire.bulk import BULK_TYPE
 from tests.waiting import PATIENCE_S
 
 
-async def deaf_url() -> str:
+def deaf_url() -> str:
     """An address at which nobody listens, now and later."""
     return f"http://127.0.0.1:{free_port()}"
 

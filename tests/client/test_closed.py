@@ -7,8 +7,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -21,52 +20,22 @@ from delaylog import ManualClock
 from delaylog.client import AsyncClient, AsyncPlainClient, Client, PlainClient
 from delaylog.client.errors import ClientClosed, SendFailed
 from delaylog.client.workers.consumer import NothingToRun
-from tests.client.any_queue import got
+from tests.client.any_queue import entered, got
 from tests.client.either import ThreadedClient
 from tests.client.every_call import CALLS, OF_ONE_BROKER
 from tests.client.scenes import deaf_url, serving
 from tests.waiting import until
 
-MAKERS: dict[str, Callable[[Path, str], Awaitable[Any]]] = {}
-
-
-def maker(make: Callable[[Path, str], Awaitable[Any]]) -> Callable[[Path, str], Awaitable[Any]]:
-    MAKERS[make.__name__] = make
-    return make
-
-
-@maker
-async def client(_: Path, url: str) -> Any:
-    return Client(url)
-
-
-@maker
-async def client_of_shards(_: Path, url: str) -> Any:
-    return Client(url, url.replace("127.0.0.1", "localhost"))
-
-
-@maker
-async def async_client(_: Path, url: str) -> Any:
-    return AsyncClient(url)
-
-
-@maker
-async def async_client_of_a_cluster(_: Path, url: str) -> Any:
-    return AsyncClient(f"{url},{url.replace('127.0.0.1', 'localhost')}")
-
-
-@maker
-async def embedded(folder: Path, _: str) -> Any:
-    return delaylog.open(folder, clock=ManualClock())
-
-
-@maker
-async def async_embedded(folder: Path, _: str) -> Any:
-    opening = delaylog.open_async(folder, clock=ManualClock())
-    broker = await opening.__aenter__()
-    # A generator that nobody refers to closes the broker.
-    broker.opening = opening  # type: ignore[attr-defined]
-    return broker
+MAKERS: dict[str, Callable[[Path, str], Any]] = {
+    "client": lambda _, url: Client(url),
+    "client of shards": lambda _, url: Client(url, url.replace("127.0.0.1", "localhost")),
+    "async client": lambda _, url: AsyncClient(url),
+    "async client of a cluster": lambda _, url: AsyncClient(
+        f"{url},{url.replace('127.0.0.1', 'localhost')}"
+    ),
+    "embedded": lambda folder, _: delaylog.open(folder, clock=ManualClock()),
+    "async embedded": lambda folder, _: delaylog.open_async(folder, clock=ManualClock()),
+}
 
 
 def handler_for(queue: Any) -> Any:
@@ -78,15 +47,8 @@ def handler_for(queue: Any) -> Any:
 
 @pytest.fixture(params=MAKERS)
 def making(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
-    @asynccontextmanager
-    async def made() -> AsyncIterator[Any]:
-        queue = await MAKERS[request.param](tmp_path / "data", await deaf_url())
-        try:
-            yield queue
-        finally:
-            await got(queue.close())
-
-    return made
+    """Opens one of them, and closes it again."""
+    return lambda: entered(MAKERS[request.param](tmp_path / "data", deaf_url()))
 
 
 async def test_every_call_on_it_is_refused_at_once(making: Any) -> None:
@@ -123,7 +85,7 @@ def _entered(queue: Any) -> Any:
 
 @pytest.mark.parametrize("kind", [PlainClient, AsyncPlainClient])
 async def test_a_closed_plain_client(kind: Any) -> None:
-    plain = kind(await deaf_url())
+    plain = kind(deaf_url())
     await got(plain.close())
     for call in OF_ONE_BROKER.values():
         with pytest.raises(ClientClosed):
@@ -187,7 +149,7 @@ async def test_a_worker_ends_whose_connections_are_closed_by_another_client(
     kind: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     """`broker()` shares them; before, the consumers warned for ever."""
-    queue = kind(await deaf_url())
+    queue = kind(deaf_url())
     queue.consumer("t")(handler_for(queue))
     await got(queue.start())
     await got(queue.broker().close())

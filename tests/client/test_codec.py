@@ -13,7 +13,7 @@ import pytest
 import delaylog
 from delaylog.client import Client, MessageInfo, NewMessage
 from delaylog.client.codec import JsonCodec
-from tests.client.any_queue import Queue, got, on_a_queue
+from tests.client.any_queue import Queue, entered, got, on_a_queue
 
 ORDER = {"number": 17, "to": "Zoë", "paid": None}
 
@@ -53,9 +53,9 @@ async def test_what_has_no_content_or_two_is_refused(queue: Queue) -> None:
         await queue.call("send", ORDER)
 
 
-@pytest.mark.parametrize("asynchronous", [False, True])
+@pytest.mark.parametrize("embedded", [delaylog.open, delaylog.open_async])
 async def test_a_codec_of_the_program_encodes_values(
-    two_brokers: tuple[str, str], make: Any, topic: str, tmp_path: Path, asynchronous: bool
+    two_brokers: tuple[str, str], make: Any, topic: str, tmp_path: Path, embedded: Any
 ) -> None:
     async def scene(client: Any) -> None:
         await got(client.send(topic, value=ORDER))
@@ -68,12 +68,8 @@ async def test_a_codec_of_the_program_encodes_values(
 
     async with make(two_brokers[0], codec=Msgpack()) as client:
         await scene(client)
-    if asynchronous:
-        async with delaylog.open_async(tmp_path / "f", codec=Msgpack()) as queue:
-            await scene(queue)
-    else:
-        with delaylog.open(tmp_path / "f", codec=Msgpack()) as opened:
-            await scene(opened)
+    async with entered(embedded(tmp_path / "f", codec=Msgpack())) as opened:
+        await scene(opened)
 
 
 def test_what_is_no_codec_is_refused(tmp_path: Path) -> None:

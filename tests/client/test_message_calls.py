@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from delaylog.client import AsyncClient, Client, ClientError, Reject, Retry, Settled
-from tests.client.any_queue import Queue, got, on_a_queue
+from tests.client.any_queue import Queue, entered, got, on_a_queue
 
 
 @on_a_queue
@@ -210,18 +210,10 @@ async def test_a_dropped_message_frees_its_batch_without_the_garbage_collector(
 async def test_a_send_with_the_id_that_is_being_handled_says_that_it_changed_nothing(
     queue: Queue, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def sends(_: Any) -> None:
+    async with entered(await queue.take()):
         assert (await queue.call("send", "y", id="a")).result == "kept"
         assert (await queue.call("send_many", ["y"], id="a"))[0].result == "kept"
         await queue.call("send", "y", id="b")
-
-    message = await queue.take()
-    if hasattr(message, "__aenter__"):
-        async with message:
-            await sends(message)
-    else:
-        with message:
-            await sends(message)
     warnings = [line for line in caplog.messages if "being handled" in line]
     assert len(warnings) == 2
     assert warnings[0].startswith(f"{queue.topic}: a send with the id 'a'")

@@ -10,23 +10,13 @@ import pytest
 from delaylog.client import Reject, Retry
 from delaylog.client.handlers import reason_of
 from delaylog.client.shards.receives import process_name
-from tests.client.any_queue import Queue, got, on_a_queue
-
-
-async def ids_of(found: Any) -> list[str]:
-    """The ids of a list, of either client."""
-    return [
-        each.id
-        for each in ([each async for each in found] if hasattr(found, "__aiter__") else list(found))
-    ]
+from tests.client.any_queue import Queue, got, listed, on_a_queue
 
 
 async def dead(queue: Queue) -> list[tuple[str | None, str | None]]:
     """(cause, reason) of the dead letters, which are the same with and without their history."""
-    asked: Any = [queue.client.dead(queue.topic, history=history) for history in (True, False)]
     told, short = [
-        [each async for each in found] if hasattr(found, "__aiter__") else list(found)
-        for found in asked
+        await listed(queue.client.dead(queue.topic, history=history)) for history in (True, False)
     ]
     assert [letter.reason for letter in told] == [letter.reason for letter in short]
     assert not any(letter.life for letter in short)
@@ -38,10 +28,11 @@ async def test_all_is_a_state_of_a_list(queue: Queue) -> None:
     """As of the command; dead letters are selected by other filters."""
     await queue.call("send", "x", id="a")
     await queue.call("send", "x", id="b", delay=timedelta(minutes=1))
-    assert await ids_of(queue.client.browse(queue.topic, state="all")) == ["a", "b"]
-    assert await ids_of(queue.client.browse(queue.topic, state="waiting")) == ["b"]
+    for state, ids in (("all", ["a", "b"]), ("waiting", ["b"])):
+        found = await listed(queue.client.browse(queue.topic, state=state))
+        assert [each.id for each in found] == ids
     with pytest.raises(TypeError, match="a list has no argument 'cause'; it has timeout, due_from"):
-        await ids_of(queue.client.browse(queue.topic, cause="nack"))
+        await listed(queue.client.browse(queue.topic, cause="nack"))
 
 
 @on_a_queue

@@ -132,7 +132,7 @@ async def test_a_settlement_waits_for_the_broker(make: Any) -> None:
 
 @pytest.mark.parametrize("name", ["cancel", "reschedule", "get", "receive", "stats", "put_topic"])
 async def test_a_call_that_is_not_done_within_its_limit_says_so(make: Any, name: str) -> None:
-    async with make(await deaf_url(), timeout=timedelta(seconds=30)) as client:
+    async with make(deaf_url(), timeout=timedelta(seconds=30)) as client:
         began_s = time.monotonic()
         with pytest.raises(NotReachedInTime, match=r"refused.*for 1 s\): nothing was done"):
             await CALLS[name](client, {"timeout": timedelta(seconds=1)})
@@ -142,7 +142,7 @@ async def test_a_call_that_is_not_done_within_its_limit_says_so(make: Any, name:
 @pytest.mark.parametrize("kind", PLAIN_CLIENTS)
 async def test_a_client_says_how_long_it_waits_for_a_connection(kind: Any) -> None:
     """As the command line, which repeats for a few seconds of its minute."""
-    async with kind(await deaf_url(), reconnect=timedelta(seconds=0.3)) as client:
+    async with kind(deaf_url(), reconnect=timedelta(seconds=0.3)) as client:
         began_s = time.monotonic()
         with pytest.raises(NotReached, match="refused"):
             await client.stats("t")
@@ -239,7 +239,7 @@ async def test_a_node_without_a_leader_that_has_not_begun_the_call(make: Any) ->
 
 
 async def test_all_nodes_of_a_cluster_are_away(make: Any) -> None:
-    async with returning() as url, make(f"{await deaf_url()},{url}") as client:
+    async with returning() as url, make(f"{deaf_url()},{url}") as client:
         with pytest.raises(BadRequest):
             await client.cancel("t", "a")
 
@@ -250,7 +250,7 @@ async def test_a_receive_and_a_peek_pass_over_a_shard_that_is_away(make: Any) ->
     async def handle(_: web.Request) -> web.Response:
         return web.json_response({"messages": []})
 
-    async with serving(handle) as url, make(url, await deaf_url()) as client:
+    async with serving(handle) as url, make(url, deaf_url()) as client:
         began_s = time.monotonic()
         assert await client.peek("t", max=5) == []
         assert time.monotonic() - began_s < 5
@@ -261,7 +261,7 @@ async def test_a_worker_says_at_once_that_the_broker_is_away(
 ) -> None:
     """Its consumers repeat their calls themselves, and the schedules of its tasks wait."""
     caplog.set_level(logging.INFO, "delaylog")
-    client = AsyncClient(await deaf_url())
+    client = AsyncClient(deaf_url())
 
     async def tidy() -> None:
         pass

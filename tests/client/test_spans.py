@@ -13,7 +13,7 @@ from delaylog.client.keywords import SettingsSpans
 from delaylog.client.options import split_options
 from delaylog.client.sending.outbox import LAST_ANSWER_S
 from delaylog.client.wire.bulk import encode_send, or_now
-from tests.client.any_queue import Queue, got, on_a_queue
+from tests.client.any_queue import Queue, got, listed, on_a_queue
 
 SECOND = timedelta(seconds=1)
 DAY = timedelta(days=1)
@@ -21,10 +21,9 @@ NOON = datetime(2031, 1, 1, 12, tzinfo=UTC)
 NOON_MS = int(NOON.timestamp()) * 1_000
 
 
-async def listed(queue: Queue, **filter: Any) -> list[Any]:
+async def browsed(queue: Queue, **filter: Any) -> list[Any]:
     """The messages of the queue, in due order."""
-    found = queue.client.browse(queue.topic, **filter)
-    return [each async for each in found] if hasattr(found, "__aiter__") else list(found)
+    return await listed(queue.client.browse(queue.topic, **filter))
 
 
 @on_a_queue
@@ -32,9 +31,9 @@ async def test_a_list_between_two_times(queue: Queue) -> None:
     for hours in (1, 2, 3):
         await queue.call("send", str(hours), at=NOON + timedelta(hours=hours))
     from_two: dict[str, Any] = {"due_from": NOON + timedelta(hours=2)}
-    assert [each.text for each in await listed(queue, bodies=True, **from_two)] == ["2", "3"]
+    assert [each.text for each in await browsed(queue, bodies=True, **from_two)] == ["2", "3"]
     from_two["due_to_ms"] = NOON_MS + 3 * 3_600_000
-    assert [each.text for each in await listed(queue, bodies=True, **from_two)] == ["2"]
+    assert [each.text for each in await browsed(queue, bodies=True, **from_two)] == ["2"]
 
 
 @on_a_queue
@@ -52,14 +51,14 @@ async def test_a_message_may_live_longer_than_its_topic_says(queue: Queue) -> No
     await queue.call("put_topic", {"ttl_ms": 1})
     await queue.call("send", "x", id="a", delay=DAY, ttl=timedelta.max)
     await queue.call("send", "x", id="b", delay=DAY)
-    a, b = await listed(queue)
+    a, b = await browsed(queue)
     assert (a.expires_at_ms, b.expires_at_ms) == (None, b.deliver_at_ms + 1)
 
 
 @on_a_queue
 async def test_columns_of_times(queue: Queue) -> None:
     await queue.call("send_columns", ["a", "b"], at=[NOON, NOON + SECOND], ttl=DAY)
-    a, b = await listed(queue)
+    a, b = await browsed(queue)
     assert (a.deliver_at_ms, b.deliver_at_ms) == (NOON_MS, NOON_MS + 1_000)
     assert a.expires_at_ms == NOON_MS + 86_400_000
 

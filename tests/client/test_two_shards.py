@@ -108,7 +108,7 @@ async def test_what_was_held_too_long_is_given_back(
 
 
 async def test_a_dead_shard_holds_nobody_up(make: Any, two_brokers: Any, topic: str) -> None:
-    dead = Shard(await deaf_url(), name="dead")
+    dead = Shard(deaf_url(), name="dead")
     async with make(dead, two_brokers[0], timeout=timedelta(seconds=2)) as client:
         for _ in range(3):
             # Rows without a home go where somebody is.
@@ -183,7 +183,7 @@ async def test_what_is_asked_of_all_shards_names_the_one_that_is_away(
     make: Any, two_brokers: Any, topic: str
 ) -> None:
     """What the other one has answered, or done, is told with the error."""
-    here, away = two_brokers[0], await deaf_url()
+    here, away = two_brokers[0], deaf_url()
     async with make(here, away) as client:
         await client.send_columns(topic, [b"x", b"y"], delay_ms=FAR_MS, shard=here)
         for call in (client.stats, client.get_topic, client.groups, client.forecast):
