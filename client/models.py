@@ -355,20 +355,8 @@ class Forecast:
     @classmethod
     def of(cls, shape: Mapping[str, Any]) -> Self:
         """From the API's JSON."""
-        minutes, hours = (
-            tuple(
-                ForecastSlot(each["from_ms"], each["count"], each.get("firings", 0))
-                for each in shape[name]
-            )
+        slots = {
+            name: tuple(read_members(ForecastSlot, each) for each in shape[name])
             for name in ("minutes", "hours")
-        )
-        return cls(
-            shape["topic"],
-            shape["now_ms"],
-            minutes,
-            hours,
-            shape["later"],
-            shape.get("schedules", 0),
-            shape.get("schedules_left", False),
-            shape.get("firings_until_ms"),
-        )
+        }
+        return read_members(cls, shape, **slots)

@@ -21,6 +21,7 @@ from delaylog.client._async.concurrency import sleep
 from delaylog.client._async.deliveries import AsyncPolls
 from delaylog.client._async.link import AsyncLink
 from delaylog.client._async.message import AsyncMessage
+from delaylog.client._async.settle_calls import AsyncSettleCalls
 from delaylog.client.errors import AnswerLost, ApiError, ClientError, NotReached, SettleFailed
 from delaylog.client.keywords import ReceiveKeywords, SubscribeKeywords
 from delaylog.client.message import LeasedMessage
@@ -50,8 +51,8 @@ class Fetched(deque[AsyncMessage]):
             self.clear()
 
 
-class AsyncSubscribing:
-    """The loop, as a mixin; the inheriting class receives and settles."""
+class AsyncSubscribing(AsyncSettleCalls):
+    """The loop, as a mixin; the inheriting class receives."""
 
     _fetched: dict[int, Fetched]
     """The messages of each open loop that it has not yielded, by a number."""
@@ -59,16 +60,6 @@ class AsyncSubscribing:
     @abstractmethod
     async def receive(self, topic: str, **asked: Unpack[ReceiveKeywords]) -> list[AsyncMessage]:
         """Lease messages."""
-
-    @abstractmethod
-    async def extend(self, messages: Sequence[LeasedMessage], *, lease: timedelta) -> list[Settled]:
-        """Extend leases to this time from now; 0 releases the messages."""
-
-    @abstractmethod
-    async def begin(
-        self, messages: AsyncMessage, *, lease: timedelta | None = None
-    ) -> list[Settled]:
-        """Count the attempt from now on, and extend the lease to this time from now."""
 
     def subscribe(
         self, topic: str, **asked: Unpack[SubscribeKeywords]

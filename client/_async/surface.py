@@ -13,11 +13,9 @@ from typing import Self, Unpack
 
 from delaylog.client._async.control_calls import AsyncControlCalls
 from delaylog.client._async.message import AsyncMessage
-from delaylog.client._async.settle_calls import AsyncSettleCalls
 from delaylog.client._async.subscriptions import AsyncSubscribing
 from delaylog.client._async.tasks import AsyncTasking
-from delaylog.client._async.timers import AsyncTiming
-from delaylog.client._async.topic_calls import AsyncTopicCalls
+from delaylog.client._async.timers import TIMERS, AsyncTimer
 from delaylog.client._async.workers.worker import AsyncWorker
 from delaylog.client.calls.messages import BulkSendKeywords
 from delaylog.client.keywords import (
@@ -31,11 +29,8 @@ from delaylog.client.wire.bulk import SendAnswer, Texts
 
 
 class AsyncQueueClient(
-    AsyncSettleCalls,
     AsyncControlCalls,
-    AsyncTopicCalls,
     AsyncSubscribing,
-    AsyncTiming,
     AsyncTasking,
     AsyncWorker,
     AsyncQueueing,
@@ -54,6 +49,13 @@ class AsyncQueueClient(
         trace: TracebackType | None,
     ) -> None:
         """Close it."""
+
+    def timer(self, key: str, *, topic: str = TIMERS) -> AsyncTimer:
+        """The timer of a key: `set`, `move`, `fire` or `cancel` it.
+
+        When it fires, a consumer of the topic gets a message whose id is the key.
+        """
+        return AsyncTimer(self, topic, key)
 
     @abstractmethod
     async def close(self) -> None:

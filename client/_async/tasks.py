@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack
 from zoneinfo import ZoneInfo
 
+from delaylog.client._async.topic_calls import AsyncTopicCalls
 from delaylog.client._async.workers.beginnings import AsyncBeginnings
 from delaylog.client._async.workers.shift import OnError, check_handler
 from delaylog.client.calls.schedules import RuleKeywords, ScheduleKeywords
@@ -25,7 +26,6 @@ from delaylog.client.workers.tasks import Repeat, TaskCall
 
 if TYPE_CHECKING:
     from delaylog.client._async.message import AsyncMessage
-    from delaylog.client._async.plain_client import AsyncPlainClient
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -142,7 +142,7 @@ class AsyncTaskDecorator:
         return task
 
 
-class AsyncTasking(Declaring):
+class AsyncTasking(AsyncTopicCalls, Declaring):
     """The `task` decorator, as a mixin; the inheriting class sends and runs consumers."""
 
     _task_topics: dict[str, _TaskTopic]
@@ -154,10 +154,6 @@ class AsyncTasking(Declaring):
         self, topic: str, body: bytes | str | None = None, **fields: Unpack[OneSendKeywords]
     ) -> Sent:
         """Send one message."""
-
-    @abstractmethod
-    def broker(self, shard: str | None = None) -> AsyncPlainClient:
-        """A plain client of one broker."""
 
     def task(
         self,

@@ -23,6 +23,7 @@ from delaylog.client._sync.concurrency import sleep
 from delaylog.client._sync.deliveries import Polls
 from delaylog.client._sync.link import Link
 from delaylog.client._sync.message import Message
+from delaylog.client._sync.settle_calls import SettleCalls
 from delaylog.client.errors import AnswerLost, ApiError, ClientError, NotReached, SettleFailed
 from delaylog.client.keywords import ReceiveKeywords, SubscribeKeywords
 from delaylog.client.message import LeasedMessage
@@ -52,8 +53,8 @@ class Fetched(deque[Message]):
             self.clear()
 
 
-class Subscribing:
-    """The loop, as a mixin; the inheriting class receives and settles."""
+class Subscribing(SettleCalls):
+    """The loop, as a mixin; the inheriting class receives."""
 
     _fetched: dict[int, Fetched]
     """The messages of each open loop that it has not yielded, by a number."""
@@ -61,14 +62,6 @@ class Subscribing:
     @abstractmethod
     def receive(self, topic: str, **asked: Unpack[ReceiveKeywords]) -> list[Message]:
         """Lease messages."""
-
-    @abstractmethod
-    def extend(self, messages: Sequence[LeasedMessage], *, lease: timedelta) -> list[Settled]:
-        """Extend leases to this time from now; 0 releases the messages."""
-
-    @abstractmethod
-    def begin(self, messages: Message, *, lease: timedelta | None = None) -> list[Settled]:
-        """Count the attempt from now on, and extend the lease to this time from now."""
 
     def subscribe(self, topic: str, **asked: Unpack[SubscribeKeywords]) -> Iterator[Message]:
         """Iterate over the messages of a topic as they come. The loop ends when the client closes.

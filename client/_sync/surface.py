@@ -15,11 +15,9 @@ from typing import Self, Unpack
 
 from delaylog.client._sync.control_calls import ControlCalls
 from delaylog.client._sync.message import Message
-from delaylog.client._sync.settle_calls import SettleCalls
 from delaylog.client._sync.subscriptions import Subscribing
 from delaylog.client._sync.tasks import Tasking
-from delaylog.client._sync.timers import Timing
-from delaylog.client._sync.topic_calls import TopicCalls
+from delaylog.client._sync.timers import TIMERS, Timer
 from delaylog.client._sync.workers.worker import ThreadWorker
 from delaylog.client.calls.messages import BulkSendKeywords
 from delaylog.client.keywords import (
@@ -33,11 +31,8 @@ from delaylog.client.wire.bulk import SendAnswer, Texts
 
 
 class QueueClient(
-    SettleCalls,
     ControlCalls,
-    TopicCalls,
     Subscribing,
-    Timing,
     Tasking,
     ThreadWorker,
     Queueing,
@@ -56,6 +51,13 @@ class QueueClient(
         trace: TracebackType | None,
     ) -> None:
         """Close it."""
+
+    def timer(self, key: str, *, topic: str = TIMERS) -> Timer:
+        """The timer of a key: `set`, `move`, `fire` or `cancel` it.
+
+        When it fires, a consumer of the topic gets a message whose id is the key.
+        """
+        return Timer(self, topic, key)
 
     @abstractmethod
     def close(self) -> None:

@@ -15,6 +15,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack
 from zoneinfo import ZoneInfo
 
+from delaylog.client._sync.topic_calls import TopicCalls
 from delaylog.client._sync.workers.beginnings import Beginnings
 from delaylog.client._sync.workers.shift import OnError, check_handler
 from delaylog.client.calls.schedules import RuleKeywords, ScheduleKeywords
@@ -27,7 +28,6 @@ from delaylog.client.workers.tasks import Repeat, TaskCall
 
 if TYPE_CHECKING:
     from delaylog.client._sync.message import Message
-    from delaylog.client._sync.plain_client import PlainClient
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -144,7 +144,7 @@ class TaskDecorator:
         return task
 
 
-class Tasking(Declaring):
+class Tasking(TopicCalls, Declaring):
     """The `task` decorator, as a mixin; the inheriting class sends and runs consumers."""
 
     _task_topics: dict[str, _TaskTopic]
@@ -156,10 +156,6 @@ class Tasking(Declaring):
         self, topic: str, body: bytes | str | None = None, **fields: Unpack[OneSendKeywords]
     ) -> Sent:
         """Send one message."""
-
-    @abstractmethod
-    def broker(self, shard: str | None = None) -> PlainClient:
-        """A plain client of one broker."""
 
     def task(
         self,

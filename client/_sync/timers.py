@@ -9,20 +9,16 @@ Made from client/_async/timers.py by `make twins`: change that one.
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from datetime import datetime, timedelta
-from typing import Final, Unpack
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final, Unpack
 
 from delaylog.client.errors import NotFound, TooLate
-from delaylog.client.keywords import (
-    ChangeKeywords,
-    DueKeywords,
-    OneSendKeywords,
-    TimeLimit,
-    TimerKeywords,
-)
-from delaylog.client.models import Changed, MessageInfo, Sent, TimerState
+from delaylog.client.keywords import ChangeKeywords, DueKeywords, TimeLimit, TimerKeywords
+from delaylog.client.models import Sent, TimerState
 from delaylog.client.wire.checks import check_keywords, check_text, check_topic
+
+if TYPE_CHECKING:
+    from delaylog.client._sync.surface import QueueClient
 
 TIMERS: Final = "timers"
 """The topic of timers, unless the caller names another one."""
@@ -36,10 +32,14 @@ class Timer:
     `set` returns a `Sent`, the others a `TimerState`. They raise the errors of the client's calls.
     """
 
-    def __init__(self, timers: Timing, topic: str, key: str) -> None:
+    def __init__(self, client: QueueClient, topic: str, key: str) -> None:
+        check_topic(topic)
+        if not key:
+            raise ValueError("a timer has a key")
+        check_text("key", key)
         self.topic = topic
         self.key = key
-        self._timers = timers
+        self._client = client
 
     def set(self, delay: timedelta | None = None, /, **fields: Unpack[TimerKeywords]) -> Sent:
         """Start the timer, or start it again with this time and content.
@@ -55,13 +55,13 @@ class Timer:
         _add_delay(fields, delay)
         if not fields.keys() & ("body", "json", "value"):
             fields["body"] = b""
-        return self._timers.send(self.topic, id=self.key, merge="replace", **fields)
+        return self._client.send(self.topic, id=self.key, merge="replace", **fields)
 
     def move(self, delay: timedelta | None = None, /, **due: Unpack[ChangeKeywords]) -> TimerState:
         """Give a pending timer another time; any other timer stays as it is."""
         _add_delay(due, delay)
         try:
-            self._timers.reschedule(self.topic, self.key, untried=True, **due)
+            self._client.reschedule(self.topic, self.key, untried=True, **due)
         except TooLate as late:
             return _ended(late.state)
         except NotFound:
@@ -75,7 +75,7 @@ class Timer:
     def cancel(self, **limits: Unpack[TimeLimit]) -> TimerState:
         """Cancel the timer, if no handler has begun with it."""
         try:
-            self._timers.cancel(self.topic, self.key, untried=True, **limits)
+            self._client.cancel(self.topic, self.key, untried=True, **limits)
         except TooLate as late:
             return _ended(late.state)
         except NotFound:
@@ -85,7 +85,7 @@ class Timer:
     def state(self, **limits: Unpack[TimeLimit]) -> TimerState:
         """Ask the broker for the state of the timer."""
         try:
-            found = self._timers.get(self.topic, self.key, **limits)
+            found = self._client.get(self.topic, self.key, **limits)
         except NotFound:
             return TimerState.UNSET
         if found.state in ("waiting", "ready") and not found.attempts:
@@ -94,62 +94,6 @@ class Timer:
 
     def __repr__(self) -> str:
         return f"<timer {self.key} of topic {self.topic}>"
-
-
-class Timing:
-    """The `timer` method, as a mixin; the inheriting class makes the calls."""
-
-    @abstractmethod
-    def send(
-        self, topic: str, body: bytes | str | None = None, **fields: Unpack[OneSendKeywords]
-    ) -> Sent:
-        """Send one message."""
-
-    @abstractmethod
-    def get(
-        self,
-        topic: str,
-        id: str,
-        *,
-        timeout: timedelta | None = None,
-    ) -> MessageInfo:
-        """Look at a message."""
-
-    @abstractmethod
-    def cancel(
-        self,
-        topic: str,
-        id: str,
-        *,
-        untried: bool = False,
-        timeout: timedelta | None = None,
-    ) -> Changed:
-        """Cancel a message."""
-
-    @abstractmethod
-    def reschedule(
-        self,
-        topic: str,
-        id: str,
-        *,
-        untried: bool = False,
-        deliver_at_ms: int | None = None,
-        at: datetime | None = None,
-        delay: timedelta | None = None,
-        timeout: timedelta | None = None,
-    ) -> Changed:
-        """Give a message another due time."""
-
-    def timer(self, key: str, *, topic: str = TIMERS) -> Timer:
-        """The timer of a key: `set`, `move`, `fire` or `cancel` it.
-
-        When it fires, a consumer of the topic gets a message whose id is the key.
-        """
-        check_topic(topic)
-        if not key:
-            raise ValueError("a timer has a key")
-        check_text("key", key)
-        return Timer(self, topic, key)
 
 
 def _add_delay(fields: DueKeywords, delay: timedelta | None) -> None:
