@@ -13,7 +13,7 @@ from delaylog.client.codec import Codec
 from delaylog.client.errors import ClientError, SendFailed
 from delaylog.client.keywords import QueuedSendKeywords, TimeLimit
 from delaylog.client.sending.batch import Row, checked_row
-from delaylog.client.sending.lane_set import Choosing
+from delaylog.client.sending.lane_sender import Choosing
 from delaylog.client.sending.outbox import Outbox
 from delaylog.client.sending.thread_sender import ThreadSender, ThreadSending
 from delaylog.client.wire.times import limit_of

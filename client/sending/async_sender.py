@@ -16,18 +16,18 @@ import logging
 import os
 import time
 import weakref
-from collections.abc import Callable, Generator
+from collections.abc import Awaitable, Callable, Generator
 from functools import partial
 from itertools import islice
 from threading import get_ident
-from typing import Any, Final, Protocol
+from typing import Any, Final, TypeAlias
 
 from delaylog.client.errors import ClientClosed, ClientError
 from delaylog.client.handlers import HANDLED, noted
 from delaylog.client.models import Sent
 from delaylog.client.sending.batch import WHOLE_BATCH, Batch, Row
 from delaylog.client.sending.lane import Lane
-from delaylog.client.sending.lane_set import LaneSender
+from delaylog.client.sending.lane_sender import LaneSender
 from delaylog.client.sending.outbox import Outbox
 from delaylog.client.sending.queued import Sending
 from delaylog.client.wire.bulk import SendAnswer
@@ -40,21 +40,13 @@ ROOM_CALLS_A_TURN: Final = 256
 """After this many calls `room()` yields to the loop, so that answers are read."""
 
 
-class AsyncPost(Protocol):
-    """An idempotent exchange with a shard: sends a bulk body and returns the answer."""
+AsyncPost: TypeAlias = Callable[[str, bytes, OnRepeat, float | None], Awaitable[SendAnswer]]
+"""An idempotent exchange with a shard: takes a topic and a bulk body and returns the answer.
 
-    async def __call__(
-        self,
-        topic: str,
-        wire: bytes,
-        on_repeat: OnRepeat | None = None,
-        limit_s: float | None = None,
-    ) -> SendAnswer:
-        """Raises NotReached (not sent), AnswerLost (unknown) or ApiError (refused).
-
-        `on_repeat` is called with each failure after which the exchange was retried internally.
-        `limit_s`: how long all that may take; None: as long as any call.
-        """
+It raises NotReached (not sent), AnswerLost (unknown) or ApiError (refused), and calls OnRepeat with
+each failure after which the exchange was retried internally. The number says how many seconds all
+that may take; None: as long as any call.
+"""
 
 
 class AsyncSending(Sending):
@@ -122,7 +114,7 @@ class AsyncSender(LaneSender):
         loop = self._loop
         if loop is None or not loop.is_running() or get_ident() != self._thread_id:
             self._check_loop()
-        batch, number = self._lanes.add(topic, row, free=free, limit_s=limit_s)
+        batch, number = self._add(topic, row, free=free, limit_s=limit_s)
         return AsyncSending(batch, number)
 
     def begin(self, topic: str, row: Row, *, free: bool, limit_s: float) -> asyncio.Future[Sent]:
@@ -132,7 +124,7 @@ class AsyncSender(LaneSender):
         loop = self._loop
         if loop is None or not loop.is_running() or get_ident() != self._thread_id:
             loop = self._check_loop()
-        batch, number = self._lanes.add(topic, row, free=free, limit_s=limit_s)
+        batch, number = self._add(topic, row, free=free, limit_s=limit_s)
         waiter: asyncio.Future[Sent] = loop.create_future()
         batch.waiters[waiter] = number
         return waiter
@@ -155,7 +147,7 @@ class AsyncSender(LaneSender):
             # The tasks of another loop send nothing while this one runs: `abandon` fails them.
             return
         async with asyncio.timeout(timeout_s):
-            for batch in self._lanes.close_open():
+            for batch in self._close_open():
                 while batch.left:
                     await _woken(batch.waiters, WHOLE_BATCH)
 
@@ -167,16 +159,16 @@ class AsyncSender(LaneSender):
         """Fail all waiting messages with `error`, and end the tasks."""
         self._closed = True
         if self._loop is not asyncio.get_running_loop():
-            for lane in self._lanes.all():
+            for lane in self._all_lanes():
                 for batch in lane.batches:
                     batch.waiters.clear()
-                self._lanes.give_up(lane, error, in_flight=True)
+                self._give_up_lane(lane, error, in_flight=True)
             self._begin()
             return
         tasks = list(self._tasks.items())
         for lane, task in tasks:
             task.cancel()
-            self._lanes.give_up(lane, error, in_flight=True)
+            self._give_up_lane(lane, error, in_flight=True)
         for _, task in tasks:
             await asyncio.wait([task])
 
@@ -219,7 +211,7 @@ class AsyncSender(LaneSender):
                     await asyncio.sleep(0)
                     await asyncio.sleep(0)
         except asyncio.CancelledError:
-            self._lanes.give_up(lane, _cancelled(), in_flight=True)
+            self._give_up_lane(lane, _cancelled(), in_flight=True)
             raise
         except GeneratorExit:
             # The loop is gone, and with it everyone who waits.
@@ -228,34 +220,34 @@ class AsyncSender(LaneSender):
             # A bug here must not leave callers waiting forever.
             _log.exception("sends to %s are given up", lane.topic)
             failure = error if isinstance(error, Exception) else _cancelled()
-            self._lanes.give_up(lane, failure, in_flight=True)
+            self._give_up_lane(lane, failure, in_flight=True)
             if failure is not error:
                 raise
         finally:
             # After `abandon` in another loop the task is collected, and its lane is gone.
             if self._tasks.pop(lane, None) is not None:
-                self._lanes.drop(lane)
+                self._drop_lane(lane)
 
     def _never_began(self, lane: Lane, task: asyncio.Task[None]) -> None:
         """Handle a task that was cancelled before its first turn, so that it ran no code."""
         if self._tasks.get(lane) is task:
-            self._lanes.give_up(lane, _cancelled(), in_flight=False)
+            self._give_up_lane(lane, _cancelled(), in_flight=False)
             del self._tasks[lane]
-            self._lanes.drop(lane)
+            self._drop_lane(lane)
 
     async def _exchange(self, lane: Lane) -> float:
         """Make one request and process its outcome. Returns how long to pause."""
         attempt = lane.attempt()
         assert attempt is not None, "a lane that is not idle has something to send"
-        if self._lanes.expired(lane, attempt):
+        if self._expired(lane, attempt):
             return 0.0
         try:
             told = partial(self._outbox.retried, lane.topic, attempt.n)
             left_s = lane.left_s(self._clock())
             answer = await self._post(lane.topic, attempt.wire, told, left_s)
         except Exception as error:
-            return self._lanes.failed(lane, attempt, error)
-        return self._lanes.answered(lane, attempt, answer)
+            return self._failed(lane, attempt, error)
+        return self._answered(lane, attempt, answer)
 
     async def _linger(self, lane: Lane) -> None:
         began_s = lane.linger_from_s

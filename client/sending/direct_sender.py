@@ -16,7 +16,7 @@ from delaylog.client.errors import NotReached
 from delaylog.client.models import Sent
 from delaylog.client.sending.batch import Batch, Row
 from delaylog.client.sending.lane import Lane, Limit
-from delaylog.client.sending.lane_set import UNREACHED_FOR_S
+from delaylog.client.sending.lane_sender import UNREACHED_FOR_S
 from delaylog.client.sending.outbox import ROW_BYTES, Outbox
 from delaylog.client.sending.thread_sender import Post
 

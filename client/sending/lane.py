@@ -158,12 +158,12 @@ class Lane:
         "_answered_at_s",
         "_attempt",
         "_failures",
-        "_numbering",
         "_parts",
         "_random",
         "batches",
         "free",
         "limit",
+        "numbering",
         "open",
         "topic",
     )
@@ -183,7 +183,8 @@ class Lane:
         """Whether any shard may take the batches."""
         self.open: Batch | None = None
         self.batches: deque[Batch] = deque()
-        self._numbering = numbering
+        self.numbering = numbering
+        """The producer name and the next sequence."""
         self._random = random
         self._answered_at_s = float("-inf")
         """When the last answer arrived."""
@@ -192,11 +193,6 @@ class Lane:
         """The untried rows of the first batch, if it was split."""
         self._failures = 0
         """The number of consecutive failures."""
-
-    @property
-    def numbering(self) -> Numbering:
-        """The producer name and the next sequence."""
-        return self._numbering
 
     @property
     def limit_s(self) -> float | None:
@@ -245,7 +241,7 @@ class Lane:
             if batch is self.open:
                 self.close_open()
             rows = self._parts.popleft() if self._parts else None
-            self._attempt = Attempt(batch, rows, self._numbering.producer, self._numbering.take())
+            self._attempt = Attempt(batch, rows, self.numbering.producer, self.numbering.take())
         return self._attempt
 
     def left_s(self, now_s: float) -> float | None:

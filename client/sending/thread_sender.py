@@ -18,13 +18,13 @@ from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Any, Final, TypeAlias
 
 from delaylog.client.errors import ClientClosed, ClientError
 from delaylog.client.models import Sent
 from delaylog.client.sending.batch import WHOLE_BATCH, Batch, Row
 from delaylog.client.sending.lane import Attempt, Lane
-from delaylog.client.sending.lane_set import LaneSender
+from delaylog.client.sending.lane_sender import LaneSender
 from delaylog.client.sending.outbox import Outbox
 from delaylog.client.sending.queued import Sending
 from delaylog.client.wire.bulk import SendAnswer
@@ -44,21 +44,8 @@ _here: Final = threading.local()
 not wait for room, which they would make."""
 
 
-class Post(Protocol):
-    """An idempotent exchange with a shard: sends a bulk body and returns the answer."""
-
-    def __call__(
-        self,
-        topic: str,
-        wire: bytes,
-        on_repeat: OnRepeat | None = None,
-        limit_s: float | None = None,
-    ) -> SendAnswer:
-        """Raises NotReached (not sent), AnswerLost (unknown) or ApiError (refused).
-
-        `on_repeat` is called with each failure after which the exchange was retried internally.
-        `limit_s`: how long all that may take; None: as long as any call.
-        """
+Post: TypeAlias = Callable[[str, bytes, OnRepeat, float | None], SendAnswer]
+"""An idempotent exchange with a shard, as `AsyncPost` describes it."""
 
 
 class ThreadSending(Sending):
@@ -126,7 +113,7 @@ class ThreadSender(LaneSender):
                 raise ClientClosed
             if self._thread is None:
                 self._start()
-            batch, number = self._lanes.add(topic, row, free=free, limit_s=limit_s)
+            batch, number = self._add(topic, row, free=free, limit_s=limit_s)
         return ThreadSending(batch, number, self._lock)
 
     def flush(self, timeout_s: float | None = None) -> None:
@@ -136,7 +123,7 @@ class ThreadSender(LaneSender):
         """
         deadline_s = None if timeout_s is None else self._clock() + timeout_s
         with self._lock:
-            waiting = self._lanes.close_open()
+            waiting = self._close_open()
         for batch in waiting:
             while batch.left:
                 waiter = threading.Event()
@@ -160,7 +147,7 @@ class ThreadSender(LaneSender):
             self._closed = True
             before, _here.outbox = getattr(_here, "outbox", None), self._outbox
             try:
-                for lane in self._lanes.all():
+                for lane in self._all_lanes():
                     self._give_up(lane, error)
             finally:
                 _here.outbox = before
@@ -176,7 +163,7 @@ class ThreadSender(LaneSender):
 
     def _reset_after_fork(self, lock: threading.RLock) -> list[Lane]:
         """Reset in a forked child; returns the lanes, whose messages the parent sends."""
-        lanes = self._lanes.all()
+        lanes = self._all_lanes()
         self._lock = lock
         self._begin()
         return lanes
@@ -235,7 +222,7 @@ class ThreadSender(LaneSender):
                     lane = self._next_lane()
                 attempt = lane.attempt()
                 assert attempt is not None, "a lane that is not idle has something to send"
-                if self._lanes.expired(lane, attempt):
+                if self._expired(lane, attempt):
                     if lane.idle:
                         self._drop(lane)
                     continue
@@ -259,9 +246,9 @@ class ThreadSender(LaneSender):
         if lane not in self._paused_until_s:
             return  # It was abandoned meanwhile.
         if isinstance(outcome, SendAnswer):
-            pause_s = self._lanes.answered(lane, attempt, outcome)
+            pause_s = self._answered(lane, attempt, outcome)
         else:
-            pause_s = self._lanes.failed(lane, attempt, outcome)
+            pause_s = self._failed(lane, attempt, outcome)
         if lane.idle:
             self._drop(lane)
             return
@@ -287,12 +274,12 @@ class ThreadSender(LaneSender):
         return paused_s if from_s is None else max(paused_s, from_s + lane.linger_s(self._linger_s))
 
     def _give_up(self, lane: Lane, error: Exception) -> None:
-        self._lanes.give_up(lane, error, in_flight=lane is self._under_way)
+        self._give_up_lane(lane, error, in_flight=lane is self._under_way)
         self._drop(lane)
 
     def _drop(self, lane: Lane) -> None:
         del self._paused_until_s[lane]
-        self._lanes.drop(lane)
+        self._drop_lane(lane)
 
     def _progress(self, batch: Batch) -> None:
         _wake_all(batch.waiters)

@@ -1,9 +1,8 @@
-"""LaneSet: the lanes of one shard, the base of the senders that drive them, and their choice.
+"""LaneSender: the lanes of one shard, as the base of the senders; and the sender of a message.
 
-A LaneSet has no I/O and is shared by the senders for asyncio and for threads, which differ only in
-how they wait; `LaneSender` is their base class. A message is counted in the outbox from `add` until
-its batch is settled. A message with an id or key goes to its home shard only. Other messages go
-round robin, skipping unreachable shards.
+The senders for asyncio and for threads differ only in how they wait; their base class has no I/O. A
+message is counted in the outbox from `_add` until its batch is settled. A message with an id or key
+goes to its home shard only. Other messages go round robin, skipping unreachable shards.
 """
 
 from __future__ import annotations
@@ -33,50 +32,66 @@ _Key: TypeAlias = tuple[str, float | None]
 """Topic and time limit."""
 
 
-class LaneSet:
-    """Lanes by topic and time limit, with separate lanes for messages without a home.
+class LaneSender:
+    """Sends to one shard: lanes by topic and time limit, apart for messages without a home.
 
-    `on_work(lane)` is called when a lane is created, and when its first batch is complete;
-    `on_progress(batch)` when rows of a batch have an outcome. `spare(tried)` returns the lanes of
-    another shard that may take a batch over, given the unreachable shards.
+    A subclass sends what waits in the lanes.
     """
 
     def __init__(
         self,
         outbox: Outbox,
-        clock: Callable[[], float],
         *,
-        shard: str,
-        on_work: Callable[[Lane], None],
-        on_progress: Callable[[Batch], None],
-        spare: Callable[[set[str]], LaneSet | None],
+        shard: str = "",
+        spare: Callable[[set[str]], LaneSender | None] | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        """`spare` returns another sender for messages without a home; it gets the tried shards."""
         self.shard = shard
         self._outbox = outbox
-        self._clock = clock
-        self._on_work = on_work
-        self._on_progress = on_progress
         self._spare = spare
-        self._pinned: dict[_Key, Lane] = {}
-        self._free: dict[_Key, Lane] = {}
-        self._unreached_until_s = float("-inf")
+        self._clock = clock
+        self._closed = False
         limits = outbox.limits
+        self._linger_s = limits.linger.total_seconds()
         self._batch_max = limits.batch_max
         self._enough = min(ENOUGH_ROWS, limits.batch_max)
         self._batch_bytes_max = limits.batch_bytes_max
         self._rows_hard = OVERRUN * limits.pending_max
         self._bytes_hard = OVERRUN * limits.pending_bytes_max
+        self._begin()
+
+    @abstractmethod
+    def _begin(self) -> None:
+        """Begin without messages: at first, and in a forked child."""
+
+    def _can_send(self) -> bool:
+        """Whether it can take over messages of another sender."""
+        return True
+
+    @abstractmethod
+    def _work(self, lane: Lane) -> None:
+        """Send the messages of a lane: it is new, or its first batch is complete."""
+
+    @abstractmethod
+    def _progress(self, batch: Batch) -> None:
+        """Wake those who wait for a batch, rows of which have an outcome."""
+
+    def _begin_lanes(self) -> None:
+        self._pinned: dict[_Key, Lane] = {}
+        self._free: dict[_Key, Lane] = {}
+        self._unreached_until_s = float("-inf")
 
     @property
     def reachable(self) -> bool:
         """False for a while after a connection was refused."""
         return self._clock() >= self._unreached_until_s
 
-    def all(self) -> list[Lane]:
+    def _all_lanes(self) -> list[Lane]:
         """All lanes."""
         return [*self._pinned.values(), *self._free.values()]
 
-    def add(self, topic: str, row: Row, *, free: bool, limit_s: float | None) -> tuple[Batch, int]:
+    def _add(self, topic: str, row: Row, *, free: bool, limit_s: float | None) -> tuple[Batch, int]:
         """Queue a message, or raise OutboxFull. Returns its batch and its row number.
 
         `limit_s`: how long its caller waits; None if no caller does.
@@ -105,26 +120,26 @@ class LaneSet:
             assert lane is not None
             if number + 1 >= self._batch_max or len(lane.batches) <= 2:
                 lane.close_open()
-                self._on_work(lane)
+                self._work(lane)
         return batch, number
 
-    def adopt(self, batch: Batch) -> None:
+    def _adopt(self, batch: Batch) -> None:
         """Take over a batch from an unreachable shard."""
         key = batch.topic, batch.limit_s
         lane = self._free.get(key) or self._begin_lane(key, free=True)
         lane.adopt(batch)
-        self._on_work(lane)
+        self._work(lane)
 
-    def close_open(self) -> list[Batch]:
+    def _close_open(self) -> list[Batch]:
         """Close all open batches. Returns the batches that are not settled."""
         waiting: list[Batch] = []
-        for lane in self.all():
+        for lane in self._all_lanes():
             lane.close_open()
-            self._on_work(lane)
+            self._work(lane)
             waiting.extend(lane.batches)
         return waiting
 
-    def drop(self, lane: Lane) -> None:
+    def _drop_lane(self, lane: Lane) -> None:
         """Remove an idle lane. The next message of its topic creates another one."""
         lanes = self._free if lane.free else self._pinned
         key = lane.topic, lane.limit_s
@@ -133,19 +148,19 @@ class LaneSet:
         del lanes[key]
         self._outbox.producers.give_back(lane.numbering)
 
-    def answered(self, lane: Lane, attempt: Attempt, answer: SendAnswer) -> float:
+    def _answered(self, lane: Lane, attempt: Attempt, answer: SendAnswer) -> float:
         """Record the answer of an exchange. Returns how long to pause."""
         batch, n = attempt.batch, attempt.n
         now_s = self._clock()
         batch.shard = batch.shard or self.shard
         error = lane.answered(answer, now_s)
         if error is not None:
-            return self.failed(lane, attempt, error)
+            return self._failed(lane, attempt, error)
         self._outbox.sent(batch, n, now_s)
-        self._progress(batch)
+        self._note_progress(batch)
         return 0.0
 
-    def failed(self, lane: Lane, attempt: Attempt, error: Exception) -> float:
+    def _failed(self, lane: Lane, attempt: Attempt, error: Exception) -> float:
         """Record the failure of an exchange. Returns how long to pause."""
         batch, n = attempt.batch, attempt.n
         if isinstance(error, NotReached):
@@ -157,12 +172,12 @@ class LaneSet:
         verdict = lane.failed(error, now_s)
         if verdict.rows_failed:
             self._outbox.failed(batch, verdict.rows_failed, error, now_s)
-            self._progress(batch)
+            self._note_progress(batch)
         else:
             self._outbox.retried(lane.topic, n, error)
         return verdict.pause_s
 
-    def expired(self, lane: Lane, attempt: Attempt) -> bool:
+    def _expired(self, lane: Lane, attempt: Attempt) -> bool:
         """Whether there is no time left for an exchange. Then the messages have failed."""
         left_s = lane.left_s(self._clock())
         if left_s is None or left_s > 0:
@@ -171,21 +186,21 @@ class LaneSet:
         verdict = lane.expire()
         error = NotReached("no time was left")
         self._outbox.failed(batch, verdict.rows_failed, error, self._clock())
-        self._progress(batch)
+        self._note_progress(batch)
         return True
 
-    def give_up(self, lane: Lane, error: Exception, *, in_flight: bool) -> None:
+    def _give_up_lane(self, lane: Lane, error: Exception, *, in_flight: bool) -> None:
         """Fail all waiting messages of a lane; `in_flight`: one of its requests is in progress."""
         for batch, rows in lane.give_up(error, in_flight=in_flight):
             self._outbox.failed(batch, rows, error, self._clock())
-            self._progress(batch)
+            self._note_progress(batch)
 
     def _begin_batch(self, key: _Key, kind: Kind, *, free: bool) -> tuple[Lane, Batch]:
         lane = (self._free if free else self._pinned).get(key)
         if lane is None:
             lane = self._begin_lane(key, free=free)
         batch = lane.begin(kind, self._clock())
-        self._on_work(lane)
+        self._work(lane)
         return lane, batch
 
     def _begin_lane(self, key: _Key, *, free: bool) -> Lane:
@@ -202,77 +217,21 @@ class LaneSet:
     def _moved(self, lane: Lane, batch: Batch) -> bool:
         """Move the batch to another shard, if possible."""
         batch.tried.add(self.shard)
-        other = self._spare(batch.tried)
-        if other is None:
+        other = None if self._spare is None else self._spare(batch.tried)
+        if other is None or not other._can_send():
             # All shards were tried: wait here, then try all of them again.
             batch.tried.clear()
             return False
         released = lane.release_unreached()
         if released is None:
             return False
-        other.adopt(released)
+        other._adopt(released)
         return True
 
-    def _progress(self, batch: Batch) -> None:
+    def _note_progress(self, batch: Batch) -> None:
         if not batch.left:
             self._outbox.ended(batch)
-        self._on_progress(batch)
-
-
-class LaneSender:
-    """Sends to one shard. A subclass sends what waits in the lanes."""
-
-    def __init__(
-        self,
-        outbox: Outbox,
-        *,
-        shard: str = "",
-        spare: Callable[[set[str]], LaneSender | None] | None = None,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        """`spare` returns another sender for messages without a home; it gets the tried shards."""
-        self.shard = shard
-        self._outbox = outbox
-        self._spare = spare
-        self._clock = clock
-        self._linger_s = outbox.limits.linger.total_seconds()
-        self._closed = False
-        self._begin()
-
-    @property
-    def reachable(self) -> bool:
-        """False for a while after a connection was refused."""
-        return self._lanes.reachable
-
-    @abstractmethod
-    def _begin(self) -> None:
-        """Begin without messages: at first, and in a forked child."""
-
-    def _can_send(self) -> bool:
-        """Whether it can take over messages of another sender."""
-        return True
-
-    @abstractmethod
-    def _work(self, lane: Lane) -> None:
-        """Send the messages of a lane."""
-
-    @abstractmethod
-    def _progress(self, batch: Batch) -> None:
-        """Wake those who wait for a batch."""
-
-    def _begin_lanes(self) -> None:
-        def spare_lanes(tried: set[str]) -> LaneSet | None:
-            other = None if self._spare is None else self._spare(tried)
-            return None if other is None or not other._can_send() else other._lanes
-
-        self._lanes = LaneSet(
-            self._outbox,
-            self._clock,
-            shard=self.shard,
-            on_work=self._work,
-            on_progress=self._progress,
-            spare=spare_lanes,
-        )
+        self._progress(batch)
 
 
 # ---------------------------------------------------------------------- the sender of a message
