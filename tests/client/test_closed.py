@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import threading
 import time
 from collections.abc import Callable
@@ -24,6 +23,7 @@ from tests.client.any_queue import entered, got
 from tests.client.either import ThreadedClient
 from tests.client.every_call import CALLS, OF_ONE_BROKER
 from tests.client.scenes import deaf_url, serving
+from tests.programs import forked, status_of
 from tests.waiting import until
 
 MAKERS: dict[str, Callable[[Path, str], Any]] = {
@@ -187,19 +187,15 @@ def test_a_client_that_its_parent_has_closed_is_closed_in_a_child(tmp_path: Path
     for queue in (closed, open_here, broker):
         queue.consumer("t")(lambda message: None)
     closed.close()
-    child = os.fork()
-    if child == 0:
-        status = 1
-        try:
-            open_here.close()
-            for queue in (closed, open_here, broker):
-                for call in (queue.start, queue.run, lambda each=queue: each.stats("t")):
-                    with pytest.raises(ClientClosed):
-                        call()
-            status = 0
-        finally:
-            os._exit(status)
-    assert os.waitpid(child, 0)[1] == 0
+
+    def child() -> None:
+        open_here.close()
+        for queue in (closed, open_here, broker):
+            for call in (queue.start, queue.run, lambda each=queue: each.stats("t")):
+                with pytest.raises(ClientClosed):
+                    call()
+
+    assert status_of(forked(child)) == 0
     broker.send("t", "x")
     broker.close()
     open_here._check_open()

@@ -6,41 +6,20 @@ Embedded brokers refuse the calls of a child: tests/broker/embedded/test_forks.p
 from __future__ import annotations
 
 import asyncio
-import os
-import sys
 import threading
 import time
-import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from delaylog.client import AsyncClient, Client
+from tests.programs import forked, status_of
+from tests.waiting import await_that
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 OTHER_LOOP = "belongs to the event loop that used it first"
-
-
-def forked(act: Callable[[], Any]) -> int:
-    """The id of a forked child that does this."""
-    child = os.fork()
-    if child == 0:
-        status = 1
-        try:
-            act()
-            status = 0
-        except BaseException:
-            traceback.print_exc(file=sys.stderr)
-        finally:
-            os._exit(status)
-    return child
-
-
-def status_of(child: int) -> int:
-    """Its exit status, 0 if it raised nothing."""
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
 @pytest.fixture
@@ -127,15 +106,9 @@ def test_a_child_runs_no_part_of_the_worker_of_its_parent(client: Client, topic:
         assert gate.wait(60)
         seen.append(message.text)
 
-    def wait_until(true: Callable[[], bool]) -> None:
-        until_s = time.monotonic() + 60
-        while not true():
-            assert time.monotonic() < until_s
-            time.sleep(0.01)
-
     client.send(topic, "of the parent")
     client.start()
-    wait_until(lambda: client.stats(topic).counts.leased == 1)
+    await_that(lambda: client.stats(topic).counts.leased == 1)
 
     def closes() -> None:
         began_s = time.monotonic()
@@ -145,14 +118,14 @@ def test_a_child_runs_no_part_of_the_worker_of_its_parent(client: Client, topic:
 
     def starts() -> None:
         client.start()
-        wait_until(client.connected)
+        await_that(client.connected)
         client.close()
 
     assert status_of(forked(closes)) == 0
     assert status_of(forked(starts)) == 0
     assert client.stats(topic).counts.leased == 1
     gate.set()
-    wait_until(lambda: bool(seen))
+    await_that(lambda: seen)
     client.stop()
     assert seen == ["of the parent"]
 

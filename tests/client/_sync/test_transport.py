@@ -8,7 +8,6 @@ an error, a kept connection that died is not used, nothing is sent twice, and fo
 from __future__ import annotations
 
 import asyncio
-import os
 import socket
 import ssl
 import threading
@@ -21,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from delaylog.client import AnswerLost, ApiError, Client, ClientError, NotReached, TooLarge
+from delaylog.client import AnswerLost, NotReached, TooLarge
 from delaylog.client._async.transport import AsyncTransport
 from delaylog.client._sync.transport import Transport
 from delaylog.client.calls.call import Call, json_call
@@ -29,6 +28,7 @@ from delaylog.client.wire.credentials import Credentials
 from delaylog.client.wire.leader_route import LeaderRoute
 from tests.certificates import self_signed, write_private
 from tests.client._sync.scripted_server import Wire, serving
+from tests.programs import forked, status_of
 
 TOKEN = "s3cret-token"
 SAID = b'{"said": 1}'
@@ -237,49 +237,6 @@ def test_a_header_cannot_break_out() -> None:
         assert opened.carry(CALL) == {"said": 1}
 
 
-@pytest.mark.parametrize("token", ["", "a b", "a\r\nX: y", "é"])
-def test_a_token_that_is_none_is_refused_unseen(token: str) -> None:
-    with pytest.raises(ValueError, match="token") as caught:
-        Client("http://127.0.0.1:1", token=token)
-    assert not token or token not in str(caught.value)
-
-
-def test_the_token_is_shown_nowhere() -> None:
-    client = Client("http://127.0.0.1:1", token=TOKEN)
-    assert TOKEN not in repr(client) + repr(client.broker()) + repr(vars(client))
-    client.close()
-    with transport("http://127.0.0.1:1") as opened:
-        assert TOKEN not in repr(opened) + repr(vars(opened))
-
-
-def test_many_threads_share_a_transport() -> None:
-    """Each has the answer to its own question; connections are as many as threads at most."""
-
-    def script(wire: Wire) -> None:
-        while asked := wire.request():
-            body = asked.partition(b"\r\n\r\n")[2]
-            head = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body)
-            wire.socket.sendall(head + body)
-
-    wrong: list[object] = []
-    with serving(script) as server, transport(server.url) as opened:
-
-        def ask(number: int) -> None:
-            for at in range(100):
-                shape = {"n": f"{number} {at}"}
-                if opened.carry(json_call("POST", "/v1/x", shape)) != shape:
-                    wrong.append(shape)
-
-        threads = [threading.Thread(target=ask, args=(number,)) for number in range(8)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert wrong == []
-        assert server.connections <= 8
-        assert len(server.requests) == 800
-
-
 def test_so_many_connections_are_kept() -> None:
     """Beyond that number, idle connections are closed."""
     gate = threading.Barrier(4)
@@ -299,59 +256,20 @@ def test_so_many_connections_are_kept() -> None:
             assert server.connections == connections
 
 
-def test_close_ends_a_call_that_waits() -> None:
-    asked = threading.Event()
-
-    def script(wire: Wire) -> None:
-        wire.request()
-        asked.set()
-        wire.request()
-
-    errors: list[BaseException] = []
-
-    def ask(opened: Transport) -> None:
-        try:
-            opened.carry(CALL)
-        except ClientError as error:
-            errors.append(error)
-
-    with serving(script) as server, transport(server.url) as opened:
-        thread = threading.Thread(target=ask, args=(opened,))
-        thread.start()
-        assert asked.wait(30)
-        opened.close()
-        thread.join(30)
-        assert [type(error) for error in errors] == [AnswerLost]
-        with pytest.raises(ClientError, match="closed"):
-            opened.carry(CALL)
-
-
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_a_forked_process_has_connections_of_its_own() -> None:
     """The parent's stay usable, also after the child has closed its client and ended."""
     with serving(forever(GOOD)) as server, transport(server.url) as opened:
         opened.carry(CALL)
-        child = os.fork()
-        if child == 0:
-            status = 1
-            try:
-                if opened.carry(CALL) == {"said": 1}:
-                    opened.close()
-                    status = 0
-            finally:
-                os._exit(status)
-        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+        def child() -> None:
+            assert opened.carry(CALL) == {"said": 1}
+            opened.close()
+
+        assert status_of(forked(child)) == 0
         opened.carry(CALL)
         assert server.connections == 2
         assert len(server.requests) == 3
-
-
-def test_an_error_that_is_no_problem_document() -> None:
-    answer = b"HTTP/1.1 502 Bad\r\nContent-Length: 6\r\nRetry-After: soon\r\n\r\n<html>"
-    with serving(forever(answer)) as server, transport(server.url) as opened:
-        with pytest.raises(ApiError, match="<html>") as caught:
-            opened.carry(CALL)
-        assert caught.value.retry_after_s is None
 
 
 def test_https_with_a_certificate_that_is_trusted_or_not(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 
@@ -10,6 +9,7 @@ import pytest
 
 from delaylog.client.sending import lane
 from delaylog.client.sending.lane import Numbering, Producers
+from tests.programs import forked, status_of
 
 
 def test_a_numbering_that_is_given_back_goes_on_where_it_stood() -> None:
@@ -66,20 +66,14 @@ def test_a_forked_child_uses_other_names() -> None:
     producers = Producers("orders")
     mine = producers.take()
     producers.give_back(mine)
-    reading, writing = os.pipe()
-    child = os.fork()
-    if not child:
-        try:
-            producers.give_back(mine)
-            os.write(writing, producers.take().producer.encode())
-        finally:
-            os._exit(0)
-    os.close(writing)
-    with os.fdopen(reading, "rb") as pipe:
-        name = pipe.read().decode()
-    os.waitpid(child, 0)
-    assert name.startswith("orders-")
-    assert name.rpartition("-")[0] != mine.producer.rpartition("-")[0]
+
+    def child() -> None:
+        producers.give_back(mine)
+        name = producers.take().producer
+        assert name.startswith("orders-")
+        assert name.rpartition("-")[0] != mine.producer.rpartition("-")[0]
+
+    assert status_of(forked(child)) == 0
 
 
 @pytest.mark.parametrize("label", ["", "p" * 201, 5])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import threading
 import time
@@ -21,7 +20,7 @@ from delaylog.client.sending.thread_sender import ThreadSender, ThreadSending
 from delaylog.client.wire.bulk import SendAnswer
 from delaylog.client.wire.exchange import OnRepeat
 from tests.client.sending.fake_broker import REFUSED, FakeBroker
-from tests.programs import run_program
+from tests.programs import forked, run_program, status_of
 
 WAIT_S = 60.0
 WAIT = timedelta(seconds=WAIT_S)
@@ -234,32 +233,24 @@ def test_abandoning_says_what_may_be_there(stages: Callable[..., Stage]) -> None
 def test_a_forked_child_sends_its_own_and_the_parent_its_own(
     stages: Callable[..., Stage],
 ) -> None:
-    """The child writes down what its copy of the broker got; the parent goes on meanwhile."""
+    """The child looks at what its copy of the broker got; the parent goes on meanwhile."""
     stage = stages(SendLimits(pending_max=10, batch_max=5))
     stage.put(b"before").result(WAIT)
     stage.gate.clear()
     stage.asked.clear()
     queued = [stage.put(b"%d" % number) for number in range(10)]
     assert stage.asked.wait(WAIT_S)
-    reading, writing = os.pipe()
-    child = os.fork()
-    if not child:
-        try:
-            stage.gate.set()
-            known = set(stage.broker.known)
-            told = all(isinstance(each.exception(), ClientError) for each in queued)
-            stage.put(b"child").result(WAIT)
-            fresh = all(
-                name[1] not in {old[1] for old in known} for name in set(stage.broker.known) - known
-            )
-            os.write(writing, repr((told, fresh, stage.bodies)).encode())
-        finally:
-            os._exit(0)
-    os.close(writing)
-    with os.fdopen(reading, "rb") as pipe:
-        said = pipe.read().decode()
-    os.waitpid(child, 0)
-    assert said == repr((True, True, [b"before", b"child"]))
+
+    def child() -> None:
+        stage.gate.set()
+        known = set(stage.broker.known)
+        assert all(isinstance(each.exception(), ClientError) for each in queued)
+        stage.put(b"child").result(WAIT)
+        fresh = {name[1] for name in set(stage.broker.known) - known}
+        assert fresh.isdisjoint(name[1] for name in known)
+        assert stage.bodies == [b"before", b"child"]
+
+    assert status_of(forked(child)) == 0
     stage.gate.set()
     for sending in queued:
         sending.result(WAIT)
@@ -280,10 +271,11 @@ def test_a_fork_while_an_answer_is_noted_leaves_the_child_all_senders() -> None:
     sending = one.put("t", make_row(b"x"))
     assert asked.wait(WAIT_S)
     sending._batch.left -= 1
-    child = os.fork()
-    if not child:
-        os._exit(int(one._lock is lock or other._lock is lock))
-    _, status = os.waitpid(child, 0)
+
+    def look() -> None:
+        assert lock not in (one._lock, other._lock)
+
+    status = status_of(forked(look))
     sending._batch.left += 1
     gate.set()
     with pytest.raises(ClientError, match="the test is over"):
