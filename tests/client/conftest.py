@@ -18,7 +18,8 @@ from delaylog.client import AsyncClient, Client
 from delaylog.client.wire import exchange
 from tests.broker.conftest import Broker
 from tests.client.any_queue import Queue, entered
-from tests.client.either import CLIENTS
+from tests.client.certificates import Certificates, make_certificates
+from tests.client.either import CLIENTS, PLAIN_CLIENTS
 
 LIMIT_S: Final = 180
 """After this time a test that is a coroutine function has failed."""
@@ -76,6 +77,17 @@ def two_brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str,
 def make(request: pytest.FixtureRequest) -> Any:
     """The kind of client."""
     return request.param
+
+
+@pytest.fixture(params=PLAIN_CLIENTS, ids=["async", "sync"])
+def plain(request: pytest.FixtureRequest) -> Any:
+    """The kind of plain client."""
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    return make_certificates(tmp_path_factory.mktemp("tls"))
 
 
 @pytest.fixture

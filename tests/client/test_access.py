@@ -28,23 +28,12 @@ from delaylog.client import (
 )
 from delaylog.client.wire import exchange
 from tests.client import scenes
-from tests.client.certificates import Certificates, make_certificates
-from tests.client.either import PLAIN_CLIENTS, ThreadedClient
+from tests.client.certificates import Certificates
+from tests.client.either import ThreadedClient
 
 CLUSTER = "/v1/cluster"
 SENT = {"id": "~1", "deliver_at_ms": 7, "result": "created"}
 NEEDS_SEND = "the right send on topic t is missing"
-
-
-@pytest.fixture(params=PLAIN_CLIENTS, ids=["async", "sync"])
-def plain(request: pytest.FixtureRequest) -> Any:
-    """The kind of plain client."""
-    return request.param
-
-
-@pytest.fixture(scope="module")
-def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
-    return make_certificates(tmp_path_factory.mktemp("tls"))
 
 
 @asynccontextmanager

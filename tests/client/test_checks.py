@@ -12,14 +12,10 @@ import pytest
 from delaylog.client import (
     AsyncClient,
     AsyncPlainClient,
-    BySlot,
     Client,
     NewMessage,
-    Shard,
     TopicSettings,
 )
-from delaylog.client._async.transaction import AsyncTransaction
-from delaylog.client._sync.transaction import Transaction
 from delaylog.client.queues import DynoMessage, DynoQueue
 from delaylog.client.wire.bulk import encode_send
 from delaylog.client.wire.checks import answer_wait_s
@@ -27,12 +23,17 @@ from delaylog.client.wire.checks import answer_wait_s
 NOBODY = "http://127.0.0.1:9"
 
 
+@pytest.mark.parametrize("kind", [Client, AsyncClient, AsyncPlainClient])
+@pytest.mark.parametrize("namespace", ["a b", "a/b", ""])
+def test_a_namespace_has_a_name(kind: Any, namespace: str) -> None:
+    with pytest.raises(ValueError, match=f"a namespace is named .*, not {namespace!r}"):
+        kind(NOBODY, namespace=namespace)
+
+
 @pytest.mark.parametrize("kind", [Client, AsyncClient])
 @pytest.mark.parametrize(
     ("options", "error", "said"),
     [
-        ({"namespace": "a b"}, ValueError, "a namespace is named .*, not 'a b'"),
-        ({"namespace": ""}, ValueError, "a namespace is named"),
         ({"namespace": None}, TypeError, "a namespace is named by a str, not NoneType"),
         ({"connections_max": 0}, ValueError, "connections_max lies from 1 to .*, not 0"),
         ({"connections_max": "4"}, TypeError, "connections_max is a whole number, not str"),
@@ -55,19 +56,6 @@ def test_how_a_client_cannot_be_made(
 ) -> None:
     with pytest.raises(error, match=said):
         kind(NOBODY, **options)
-
-
-def test_what_shards_cannot_be() -> None:
-    with pytest.raises(TypeError, match="slots is a whole number, not str"):
-        BySlot(cast(Any, "x"))
-    with pytest.raises(ValueError, match="power of two"):
-        BySlot(6)
-    with pytest.raises(TypeError, match="zone is a text"):
-        Shard(NOBODY, zone=cast(Any, 5))
-    with pytest.raises(ValueError, match="ends before /v1"):
-        Shard(f"{NOBODY}/v1/")
-    with pytest.raises(ValueError, match="a namespace is named"):
-        AsyncPlainClient(NOBODY, namespace="a/b")
 
 
 @pytest.mark.parametrize(
@@ -99,15 +87,6 @@ def test_what_no_column_holds_is_said_with_its_name(name: str) -> None:
         encode_send(["a"], **{"delay_ms": 0, name: 10**30})
 
 
-@pytest.mark.parametrize("bodies", ["abc", b"abc"])
-async def test_one_text_is_not_sent_as_its_letters(bodies: Any) -> None:
-    async with AsyncClient(NOBODY) as client:
-        with pytest.raises(TypeError, match="bodies are a list"):
-            await client.send_columns("t", bodies)
-    with Client(NOBODY) as client, pytest.raises(TypeError, match="bodies are a list"):
-        client.send_columns("t", bodies)
-
-
 async def test_what_is_not_sent_nor_asked_for() -> None:
     client = AsyncClient(NOBODY)
     with pytest.raises(TypeError, match="tags must be a list of texts, not an integer"):
@@ -116,54 +95,17 @@ async def test_what_is_not_sent_nor_asked_for() -> None:
         await client.receive(cast(Any, b"t"))
     with pytest.raises(ValueError, match=r"a topic is named .*, not 'a b'"):
         await client.receive("a b")
+    with pytest.raises(ValueError, match="a topic is named"):
+        await client.receive("")
+    with pytest.raises(TypeError, match="tags are a list of texts, not one text"):
+        await client.receive("t", tags="abc")
     with pytest.raises(TypeError, match="tags are a list of texts, which 5 is not"):
         await client.receive("t", tags=cast(Any, [5]))
+    with pytest.raises(TypeError, match="messages are settled, not str; settle_ids takes ids"):
+        await client.ack(cast(Any, ["receipt"]))
     await client.close()
     with pytest.raises(TypeError, match="group is a text or None, not int"):
         Client(NOBODY).receive("t", group=cast(Any, 5))
-
-
-async def test_one_text_is_not_staged_and_uses_up_no_number() -> None:
-    class Staging:
-        numbers: list[int]
-
-        def __init__(self) -> None:
-            self.numbers = []
-
-        def begin(self, *_: object, **__: object) -> None:
-            """It is open."""
-
-        def commit(self, *_: object) -> None:
-            """It is over."""
-
-        def stage(self, *_: object, number: int, **__: object) -> dict[str, int]:
-            self.numbers.append(number)
-            return {"rows": 1}
-
-    class AsyncStaging(Staging):
-        async def begin(self, *_: object, **__: object) -> None:  # type: ignore[override]
-            """It is open."""
-
-        async def commit(self, *_: object) -> None:  # type: ignore[override]
-            """It is over."""
-
-        async def stage(  # type: ignore[override]
-            self, *given: object, number: int, **members: object
-        ) -> dict[str, int]:
-            return super().stage(number=number)
-
-    broker, other = Staging(), AsyncStaging()
-    with Transaction(cast(Any, broker), "x", None) as together:
-        with pytest.raises(TypeError, match="bodies are a list"):
-            together.stage("t", "abc")
-        assert together.stage("t", []) == 0
-        together.stage("t", ["abc"])
-    async with AsyncTransaction(cast(Any, other), "x", None) as together:
-        with pytest.raises(TypeError, match="bodies are a list"):
-            await together.stage("t", "abc")
-        assert await together.stage("t", []) == 0
-        await together.stage("t", ["abc"])
-    assert (broker.numbers, other.numbers) == ([0], [0])
 
 
 class NoTopics:

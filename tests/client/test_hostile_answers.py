@@ -19,21 +19,14 @@ import pytest
 from aiohttp import web
 
 from delaylog.client import AnswerLost, ApiError, AsyncClient, QuotaExceeded
-from tests.client.either import ThreadedClient
 from tests.client.scenes import serving
 
 DEEP = b'{"a":' * 200_000
 SENT = {"n": 1, "refs": 1, "deliver_at_ms": 1, "result": 0}
 
 
-@pytest.fixture(params=[AsyncClient, ThreadedClient], ids=["async", "sync"])
-def kind(request: pytest.FixtureRequest) -> Any:
-    """The kind of client."""
-    return request.param
-
-
 async def error_of(
-    kind: Any, answer: Callable[[], web.Response], call: Callable[[Any], Any]
+    make: Any, answer: Callable[[], web.Response], call: Callable[[Any], Any]
 ) -> BaseException:
     """The error of a call with a time limit of a second that is answered so."""
 
@@ -42,7 +35,7 @@ async def error_of(
         return answer()
 
     async with serving(handle) as url:
-        client = kind(url, token="a-secret", retry_for=timedelta(seconds=0.1))
+        client = make(url, token="a-secret", retry_for=timedelta(seconds=0.1))
         began_s = time.monotonic()
         try:
             with pytest.raises(Exception) as caught:  # noqa: PT011
@@ -58,9 +51,9 @@ def send(client: Any) -> Any:
 
 
 @pytest.mark.parametrize("status", [200, 400, 503])
-async def test_json_without_an_end_of_depth(kind: Any, status: int) -> None:
+async def test_json_without_an_end_of_depth(make: Any, status: int) -> None:
     error = await error_of(
-        kind,
+        make,
         lambda: web.Response(body=DEEP, status=status, content_type="application/json"),
         lambda client: client.get_topic("t", timeout=timedelta(seconds=1)),
     )
@@ -68,11 +61,11 @@ async def test_json_without_an_end_of_depth(kind: Any, status: int) -> None:
 
 
 @pytest.mark.parametrize("seconds", ["nan", "inf", "-5", "1e999", "soon"])
-async def test_a_pause_that_nobody_can_make(kind: Any, seconds: str) -> None:
+async def test_a_pause_that_nobody_can_make(make: Any, seconds: str) -> None:
     problem = json.dumps({"code": "quota", "detail": "used up"})
     headers = {"Retry-After": seconds}
     error = await error_of(
-        kind, lambda: web.Response(text=problem, status=429, headers=headers), send
+        make, lambda: web.Response(text=problem, status=429, headers=headers), send
     )
     assert isinstance(error, QuotaExceeded)
     assert error.retry_after_s is None
@@ -81,24 +74,24 @@ async def test_a_pause_that_nobody_can_make(kind: Any, seconds: str) -> None:
 @pytest.mark.parametrize(
     "members", [{"result": 77}, {"n": 1 << 40}, {"refs": b"abc"}, {"refs": "~1"}]
 )
-async def test_columns_that_do_not_add_up(kind: Any, members: dict[str, Any]) -> None:
+async def test_columns_that_do_not_add_up(make: Any, members: dict[str, Any]) -> None:
     body = msgpack.packb(SENT | members)
-    error = await error_of(kind, lambda: web.Response(body=body), send)
+    error = await error_of(make, lambda: web.Response(body=body), send)
     assert isinstance(error, AnswerLost)
     assert "cannot be read" in str(error)
 
 
 @pytest.mark.parametrize("body", ['{"topics": 7}', '{"topics": [{"topic": 1}], "cursor": [1]}'])
-async def test_members_of_other_types(kind: Any, body: str) -> None:
+async def test_members_of_other_types(make: Any, body: str) -> None:
     error = await error_of(
-        kind,
+        make,
         lambda: web.Response(text=body),
         lambda client: client.topics(timeout=timedelta(seconds=1)),
     )
     assert isinstance(error, AnswerLost)
 
 
-async def test_no_answer_is_unpacked(kind: Any) -> None:
+async def test_no_answer_is_unpacked(make: Any) -> None:
     """A compressed answer is not asked for, and a few bytes do not become many."""
     packed = gzip.compress(msgpack.packb(SENT))
     asked: list[str | None] = []
@@ -108,7 +101,7 @@ async def test_no_answer_is_unpacked(kind: Any) -> None:
         return web.Response(body=packed, headers={"Content-Encoding": "gzip"})
 
     async with serving(handle) as url:
-        client = kind(url)
+        client = make(url)
         try:
             with pytest.raises(AnswerLost, match="cannot be read"):
                 await send(client)
@@ -117,10 +110,10 @@ async def test_no_answer_is_unpacked(kind: Any) -> None:
     assert set(asked) == {None}
 
 
-async def test_a_body_that_is_too_long(kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_body_that_is_too_long(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("wire.http_answer", "_async.transport"):
         monkeypatch.setattr(f"delaylog.client.{module}.ANSWER_BYTES_MAX", 100_000)
-    error = await error_of(kind, lambda: web.Response(body=b"x" * 200_000), send)
+    error = await error_of(make, lambda: web.Response(body=b"x" * 200_000), send)
     assert isinstance(error, AnswerLost)
     assert "longer than" in str(error)
 

@@ -19,7 +19,6 @@ from delaylog.client import AnswerLost, ApiError
 from delaylog.client.calls import control, messages, topics
 from delaylog.client.calls.call import BULK_FORM, Call, Places
 from delaylog.client.wire.bulk import BULK_TYPE
-from tests.client.either import PLAIN_CLIENTS
 from tests.client.scenes import serving
 
 P = Places("default")
@@ -39,12 +38,6 @@ RECEIVE = {"max": 3, "wait_ms": 10, "group": "g", "lease_ms": 100}
 MS = timedelta(milliseconds=1)
 WISHES: dict[str, Any] = {"max": 3, "group": "g", "wait": 10 * MS, "lease": 100 * MS}
 ONE = {"receipts": ["r"]}
-
-
-@pytest.fixture(params=PLAIN_CLIENTS, ids=["async", "sync"])
-def plain(request: pytest.FixtureRequest) -> Any:
-    """The kind of plain client."""
-    return request.param
 
 
 @pytest.mark.parametrize(
@@ -221,12 +214,6 @@ async def test_an_error_without_a_problem_document_still_reads(plain: Any, answe
 async def test_an_answer_that_cannot_be_read_is_a_lost_answer(plain: Any, answer: bytes) -> None:
     with pytest.raises(AnswerLost):
         await play(plain, Script(answer), lambda client: client.topics())
-
-
-@pytest.mark.parametrize("url", ["localhost:8711", "ftp://localhost", "nonsense", ""])
-def test_an_address_that_is_none_is_refused_at_once(plain: Any, url: str) -> None:
-    with pytest.raises(ValueError, match="address"):
-        plain(url)
 
 
 async def test_a_call_whose_connection_breaks_is_not_sent_again(plain: Any) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from delaylog.client import AsyncClient, Backoff, Client, TopicSettings
+from delaylog.client import AsyncClient, Client, TopicSettings
 from delaylog.client.keywords import SettingsSpans
 from delaylog.client.options import split_options
 from delaylog.client.sending.outbox import LAST_ANSWER_S
@@ -90,12 +90,6 @@ def test_columns_as_numbers_and_as_times_are_one_body() -> None:
         encode_send(["a"], delay=SECOND, delay_ms=5)
     with pytest.raises(ValueError, match="give either deliver_at_ms or delay_ms, or at or delay"):
         encode_send(["a"], delay=SECOND, at=NOON)
-
-
-def test_a_backoff() -> None:
-    assert Backoff(SECOND / 2, DAY).delay_ms(2, 0.0) == 1_000
-    with pytest.raises(TypeError, match="max is a timedelta, not int; 5 seconds are"):
-        Backoff(max=5)  # type: ignore[arg-type]
 
 
 def test_the_options_of_a_client() -> None:

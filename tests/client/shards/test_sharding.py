@@ -27,15 +27,11 @@ def test_addresses_with_commas_are_one_cluster() -> None:
     assert (shards[1].name, shards[1].url) == ("third", "https://c")
 
 
-@pytest.mark.parametrize(
-    "endpoint",
-    ["", "localhost:8711", "ftp://a", "http://", "http://a:x", "http://a:0", "http://[",
-     "http://u:{}@a:1".format("secret"), "http://a:1?x", "http://a b", "http://a:1,", "http://é"],
-)  # fmt: skip
+@pytest.mark.parametrize("endpoint", ["", "localhost:8711", "http://a:1,"])
 def test_an_address_that_is_none_is_refused_at_once(endpoint: str) -> None:
-    with pytest.raises(ValueError, match="address") as caught:
+    """What an address may be: test_endpoints."""
+    with pytest.raises(ValueError, match="has no scheme"):
         topology(endpoint)
-    assert "secret" not in str(caught.value)
 
 
 @pytest.mark.parametrize("sharding", ["key", 5, BySlot])
@@ -56,6 +52,8 @@ def test_shards_that_cannot_be_told_apart_are_refused() -> None:
         Topology((), ByKey(), None)
     with pytest.raises(TypeError, match="int"):
         topology(5)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="zone is a text"):
+        Shard("http://a:1", zone=5)  # type: ignore[arg-type]
 
 
 @given(TEXT, TEXT)
@@ -80,6 +78,8 @@ def test_slots_are_a_power_of_two_and_enough() -> None:
     for wrong in (0, -2, 3, 12):
         with pytest.raises(ValueError, match="power of two"):
             BySlot(wrong)
+    with pytest.raises(TypeError, match="slots is a whole number, not str"):
+        BySlot("x")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="3 shards"):
         topology(sharding=BySlot(2))
 

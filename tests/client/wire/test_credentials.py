@@ -20,15 +20,10 @@ from delaylog.client.wire.credentials import (
     CredentialsError,
     Headers,
 )
-from tests.client.certificates import Certificates, make_certificates
+from tests.client.certificates import Certificates
 
 SECRET = "s3cret-of-the-test"
 REMOTE = "http://broker.example:8711"
-
-
-@pytest.fixture(scope="module")
-def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
-    return make_certificates(tmp_path_factory.mktemp("tls"))
 
 
 def token_file(folder: Path, content: str = SECRET, mode: int = 0o600, name: str = "token") -> Path:
@@ -166,8 +161,9 @@ def test_the_token_is_in_no_repr_and_no_pickle() -> None:
     client = Client("http://127.0.0.1:9", token=SECRET)
     plain = PlainClient("http://127.0.0.1:9", token=SECRET)
     others = [AsyncPlainClient("http://127.0.0.1:9", token=SECRET), client, plain]
+    transport = client._links[0].transport
     shown = [repr(credentials), repr(Headers(Authorization=f"Bearer {SECRET}"))]
-    for each in others:
+    for each in (*others, transport):
         shown += [repr(each), repr(vars(each))]
     assert SECRET not in "".join(shown)
     for each in (credentials, *others):

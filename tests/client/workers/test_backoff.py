@@ -56,5 +56,7 @@ def test_what_is_no_wait_is_refused(members: dict[str, Any], says: str) -> None:
 def test_what_is_no_number_is_refused() -> None:
     with pytest.raises(TypeError, match="a backoff's first is a timedelta, not int"):
         Backoff(first=100)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="max is a timedelta, not int; 5 seconds are"):
+        Backoff(max=5)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="a backoff's jitter is a number, not str"):
         Backoff(jitter="1")  # type: ignore[arg-type]
