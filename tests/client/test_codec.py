@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -85,14 +84,3 @@ def test_a_body_that_was_not_asked_for_has_no_text() -> None:
     for read in (info.json, lambda: info.text):
         with pytest.raises(ValueError, match="call with bodies=True"):
             read()
-
-
-def test_decoding_says_what_is_wrong(tmp_path: Path) -> None:
-    async def run() -> None:
-        async with delaylog.open_async(tmp_path / "f") as queue:
-            await queue.send("t", "no json")
-            (message,) = await queue.receive("t", wait=timedelta(seconds=5))
-            with pytest.raises(ValueError, match="Expecting value"):
-                message.value()
-
-    asyncio.run(run())

@@ -15,7 +15,6 @@ from aiohttp import web
 
 from delaylog.client import (
     AnswerLost,
-    BadRequest,
     ClientError,
     Hooks,
     Settled,
@@ -108,19 +107,6 @@ async def test_a_send_whose_answer_was_lost_goes_to_no_other_shard(make: Any, to
                 await client.send_columns(topic, [b"x"])
     assert len(seen) > 1
     assert len(set(seen)) == 1
-
-
-async def test_a_refused_send_is_not_repeated(make: Any, topic: str) -> None:
-    seen: list[str] = []
-
-    async def handle(request: web.Request) -> web.Response:
-        seen.append(request.path)
-        return not_ready(400, "bad_request")
-
-    async with serving(handle) as url, make(url) as client:
-        with pytest.raises(BadRequest):
-            await client.send_columns(topic, [b"x"])
-    assert len(seen) == 1
 
 
 async def test_gone_after_a_lost_answer_is_unknown(make: Any, topic: str) -> None:

@@ -11,7 +11,6 @@ from datetime import timedelta
 
 import pytest
 
-from delaylog.broker.testing.live_broker import LiveBroker
 from delaylog.client import AsyncClient, Client, Hooks, SendFailed
 
 NOBODY = "http://127.0.0.1:9"
@@ -51,23 +50,6 @@ def test_the_environment_gives_the_endpoints(
 def test_a_client_is_not_for_another_process(kind: type[Client] | type[AsyncClient]) -> None:
     with pytest.raises(TypeError, match="make one in each process"):
         pickle.dumps(kind(NOBODY))
-
-
-def test_a_client_is_not_for_another_loop(delaylog_broker: LiveBroker) -> None:
-    client = AsyncClient(delaylog_broker.url)
-
-    async def receive() -> None:
-        assert await client.receive("t") == []
-
-    async def send() -> None:
-        await client.send("t", "body")
-
-    with asyncio.Runner() as first:
-        first.run(receive())
-        for use in (receive, send):
-            with pytest.raises(RuntimeError, match="make one in each"), asyncio.Runner() as second:
-                second.run(use())
-        first.run(client.close())
 
 
 def told_of(scene: Callable[[], None]) -> list[str]:

@@ -232,6 +232,7 @@ def test_cancel_and_reschedule_name_rows_by_ref_or_id() -> None:
 
 
 RECEIVED = {"n": 1, "lease": 1, "refs": i64([1]), "deliver_at_ms": 1, "attempts": 1}
+TWO = {"n": 2, "refs": i64([1, 2])}
 
 
 @pytest.mark.parametrize(
@@ -247,6 +248,11 @@ RECEIVED = {"n": 1, "lease": 1, "refs": i64([1]), "deliver_at_ms": 1, "attempts"
         (decode_received, {**RECEIVED, "n": 1 << 40, "refs": 1}, "n"),
         (decode_received, {**RECEIVED, "bodies": "a"}, "bodies"),
         (decode_received, {**RECEIVED, "bodies": b"a"}, "body_size"),
+        (decode_received, {**RECEIVED, "id_size": 1, "id": b"\xff"}, "id"),
+        (decode_received, {**RECEIVED, "tags_size": 4, "tags": b"abc"}, "tags_size"),
+        (decode_received, {**RECEIVED, "priority": b"123"}, "priority"),
+        # Two keys that are UTF-8 only together.
+        (decode_received, {**RECEIVED, **TWO, "key_size": 1, "key": "é".encode()}, "key"),
         (decode_settled, {"n": 1}, "done"),
         (decode_settled, {"n": 1, "done": 1, "gone": b"abc"}, "gone"),
         (decode_changed, {"n": 2, "result": b"a"}, "result"),
