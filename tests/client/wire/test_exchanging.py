@@ -17,7 +17,6 @@ from aiohttp import web
 
 from delaylog.client import AnswerLate, AnswerLost, ApiError, AsyncPlainClient, NotReached
 from delaylog.client.wire.exchange import Answer, refusal
-from delaylog.client.wire.leader_route import LeaderRoute
 from tests.client.either import PLAIN_CLIENTS
 from tests.client.scenes import serving
 
@@ -203,36 +202,6 @@ async def test_a_call_whose_answer_was_lost_stays_in_doubt() -> None:
             with pytest.raises(AnswerLost, match="then"):
                 await client.send("t", "x", idempotency_key="k")
         await asyncio.gather(*ending)
-
-
-def test_addresses() -> None:
-    """The path in front of the first address is its own; odd places are followed nowhere."""
-    route = LeaderRoute("http://front/delaylog/", ["https://b:1/"])
-    assert route.node == "http://front/delaylog"
-    assert route.follow("https://b:1/v1/topics?x=1")
-    assert route.node == "https://b:1"
-    for odd in (
-        "http://b:1/",
-        "https://b:2/",
-        "//b:1/",
-        "/v1",
-        "",
-        "https://b:1@evil/",
-        "http://[",
-    ):
-        assert not route.follow(odd), odd
-    route.learn({"members": [{"http": "http://c:3"}, {}, {"http": "https://b:1"}, "odd"]})
-    route.learn({"members": "odd"})
-    assert route.follow("http://c:3/v1")
-    assert (route.node, route.known) == ("http://c:3", 3)
-
-
-def test_two_that_fail_at_one_node_go_on_once() -> None:
-    """Else the node between them would be passed over."""
-    route = LeaderRoute("http://a", ["http://b", "http://c"])
-    for _ in range(2):
-        route.next("http://a")
-    assert route.node == "http://b"
 
 
 class Hanging(Node):

@@ -32,11 +32,15 @@ def test_a_known_node_is_followed_whatever_the_path() -> None:
     assert route.node == "http://b"
 
 
-def test_nobody_unknown_is_followed() -> None:
-    route = LeaderRoute("http://a:1")
-    for location in ("http://evil:1/v1", "", "/v1/x", "https://a:1/", "http://a:xx/", "file:///a"):
-        assert not route.follow(location), location
-        assert route.node == "http://a:1"
+UNKNOWN = ("http://evil:1/v1", "", "/v1/x", "https://a:1/", "http://a:xx/", "file:///a")
+ODD = ("//a:1/", "http://a:2/", "http://a:1@evil/", "http://[")
+
+
+@pytest.mark.parametrize("location", [*UNKNOWN, *ODD])
+def test_nobody_unknown_is_followed(location: str) -> None:
+    route = LeaderRoute("http://a:1/behind/a/proxy/")
+    assert not route.follow(location)
+    assert route.node == "http://a:1/behind/a/proxy"
 
 
 def test_members_of_the_cluster_become_known() -> None:
@@ -46,7 +50,9 @@ def test_members_of_the_cluster_become_known() -> None:
     assert route.follow("http://b:2/v1")
     route.next("http://b:2")
     assert route.node == "http://a:1"
-    route.learn({"members": None})
+    for odd in (None, "odd"):
+        route.learn({"members": odd})
+    assert route.known == 2
 
 
 def test_with_a_token_nobody_is_followed_out_of_tls() -> None:
