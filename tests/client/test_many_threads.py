@@ -14,6 +14,7 @@ import pytest
 import delaylog
 from delaylog.broker.embedded import ClosedError
 from delaylog.client import Client, ClientError
+from tests.waiting import await_that
 
 THREADS = 30
 EACH = 6
@@ -104,7 +105,4 @@ def test_a_close_ends_the_calls_of_all_threads(client: Any, topic: str) -> None:
     assert len(loops_ended) == 3
     assert len(raised) == 3 * 4
     assert all(isinstance(error, (ClientError, ClosedError)) for error in raised), raised
-    until_s = time.monotonic() + 60
-    while threading.active_count() > threads_before:
-        assert time.monotonic() < until_s
-        time.sleep(0.01)
+    await_that(lambda: threading.active_count() <= threads_before)

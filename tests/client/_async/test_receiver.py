@@ -12,6 +12,7 @@ from delaylog.client.message import LeasedMessage
 from delaylog.client.shards.receives import Wanted
 from delaylog.client.shards.sharding import ByKey, Topology
 from tests.client.rows import received
+from tests.waiting import until
 
 WANTED = Wanted("t", None, (), "any", False, ())
 
@@ -37,11 +38,6 @@ def receiver_of(*names: str) -> tuple[AsyncReceiver, list[Shard]]:
     topology = Topology(tuple(f"http://{name}:1" for name in names), ByKey(), None)
     shards = [Shard(shard.name) for shard in topology.shards]
     return AsyncReceiver(cast(Any, shards), topology), shards
-
-
-async def until(condition: Any) -> None:
-    while not condition():  # noqa: ASYNC110 (what it waits for knows of no events)
-        await asyncio.sleep(0)
 
 
 async def test_what_receives_at_once_leave_is_there_for_the_next() -> None:

@@ -5,25 +5,20 @@ Each application writes a file `there` when it has reached its state.
 
 from __future__ import annotations
 
-import os
 import signal
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
-from functools import partial
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Final
 
 import pytest
 
-from tests.client.pool.test_pool import LIMIT_S, PROGRAM
+from tests.client.pool.test_pool import LIMIT_S, Place, await_that, stop
 from tests.client.workers.live import Live
-from tests.waiting import await_that as await_within
-
-await_that = partial(await_within, seconds=LIMIT_S)
 
 SOON_S: Final = 30.0
 GRACE_S: Final = 0.5
@@ -115,41 +110,20 @@ STUBBORN_S: Final = 60.0
 """The grace period, what a stop may take besides, and the last sends."""
 
 
-class Place:
-    def __init__(self, folder: Path, live: Live, mute: str, deaf: str) -> None:
-        self.folder, self.live = folder, live
-        self.env = {
-            **os.environ,
-            "APP_URL": live.url,
-            "APP_NAMESPACE": live.namespace,
-            "APP_MUTE": mute,
-            "APP_DEAF": deaf,
-        }
+def running(
+    place: Place, text: str, *options: str
+) -> AbstractContextManager[subprocess.Popen[str]]:
+    """A pool of this application."""
+    place.write(HEAD + text)
+    return place.pool(*options)
 
-    @contextmanager
-    def pool(self, text: str, *options: str) -> Iterator[subprocess.Popen[str]]:
-        (self.folder / "shop_app.py").write_text(HEAD + text)
-        process = subprocess.Popen(
-            [PROGRAM, "worker", "shop_app:client", *options],
-            cwd=self.folder,
-            env=self.env,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        try:
-            yield process
-        finally:
-            process.kill()
-            process.communicate()
 
-    def ends(self, process: subprocess.Popen[str]) -> tuple[float, str]:
-        """Ask it to end when it has reached its state; returns the seconds it took, and its log."""
-        await_that((self.folder / "there").exists)
-        began_s = time.monotonic()
-        process.send_signal(signal.SIGTERM)
-        _, log = process.communicate(timeout=LIMIT_S)
-        assert process.returncode == 0, log
-        return time.monotonic() - began_s, log
+def ends(place: Place, process: subprocess.Popen[str]) -> tuple[float, str]:
+    """Ask it to end when it has reached its state; returns the seconds it took, and its log."""
+    await_that((place.folder / "there").exists)
+    began_s = time.monotonic()
+    log = stop(process)
+    return time.monotonic() - began_s, log
 
 
 @pytest.fixture
@@ -161,27 +135,27 @@ def place(tmp_path: Path, live: Live) -> Iterator[Place]:
         # Bound, and not listening: connections are refused.
         deaf.bind(("127.0.0.1", 0))
         urls = [f"http://127.0.0.1:{each.getsockname()[1]}" for each in (mute, deaf)]
-        yield Place(tmp_path, live, *urls)
+        yield Place(tmp_path, live, APP_MUTE=urls[0], APP_DEAF=urls[1])
 
 
 @pytest.mark.parametrize("state", STATES)
 def test_it_ends_within_the_grace_period(place: Place, state: str) -> None:
-    with place.pool(STATES[state], "--processes", "2") as process:
-        took_s, log = place.ends(process)
+    with running(place, STATES[state], "--processes", "2") as process:
+        took_s, log = ends(place, process)
     assert took_s < GRACE_S + SOON_S, log
 
 
 @pytest.mark.parametrize("state", STUBBORN)
 def test_a_process_that_does_not_end_is_ended(place: Place, state: str) -> None:
-    with place.pool(STUBBORN[state]) as process:
-        took_s, log = place.ends(process)
+    with running(place, STUBBORN[state]) as process:
+        took_s, log = ends(place, process)
     assert took_s < STUBBORN_S, log
 
 
 def test_it_ends_at_any_moment_of_its_start(place: Place) -> None:
     """Also before it has processes, and before these handle signals."""
     for after_s in (0.0, 0.4, 0.8, 1.2, 1.6):
-        with place.pool(f"client = Client(URL, namespace=NAMESPACE)\n{IDLE}") as process:
+        with running(place, f"client = Client(URL, namespace=NAMESPACE)\n{IDLE}") as process:
             time.sleep(after_s)
             process.send_signal(signal.SIGTERM)
             _, log = process.communicate(timeout=SOON_S)
@@ -217,7 +191,7 @@ async def handle(message):
     ],
 )
 def test_a_module_that_runs_or_closes_its_client_is_refused(place: Place, text: str) -> None:
-    with place.pool(text, "--processes", "2") as process:
+    with running(place, text, "--processes", "2") as process:
         _, log = process.communicate(timeout=LIMIT_S)
     assert process.returncode == 1, log
     (line,) = log.splitlines()
@@ -235,8 +209,8 @@ if __name__ == "__main__":
     client.close()
 """
     place.live.send(["one"])
-    with place.pool(text) as process:
-        place.ends(process)
+    with running(place, text) as process:
+        ends(place, process)
     (place.folder / "there").unlink()
     place.live.send(["two"])
     script = subprocess.Popen(
@@ -248,8 +222,8 @@ if __name__ == "__main__":
 
 
 def test_a_function_that_returns_a_closed_client_is_refused(place: Place) -> None:
-    with place.pool(
-        "def client():\n    made = Client(URL)\n    made.close()\n    return made"
+    with running(
+        place, "def client():\n    made = Client(URL)\n    made.close()\n    return made"
     ) as run:
         _, log = run.communicate(timeout=LIMIT_S)
     assert run.returncode == 1

@@ -69,10 +69,12 @@ async def add(number):
 class Place:
     """A folder with an application, and what its handlers wrote."""
 
-    def __init__(self, folder: Path, live: Live) -> None:
+    def __init__(self, folder: Path, live: Live, **env: str) -> None:
         self.folder = folder
         self.live = live
         self.health = folder / "healthy"
+        own = {"APP_URL": live.url, "APP_NAMESPACE": live.namespace}
+        self.env = {**os.environ, **own, **env}
 
     def write(self, text: str) -> None:
         (self.folder / "shop_app.py").write_text(text)
@@ -88,11 +90,10 @@ class Place:
 
     @contextmanager
     def pool(self, *options: str) -> Iterator[subprocess.Popen[str]]:
-        env = {**os.environ, "APP_URL": self.live.url, "APP_NAMESPACE": self.live.namespace}
         process = subprocess.Popen(
             [PROGRAM, "worker", "shop_app:client", *options],
             cwd=self.folder,
-            env=env,
+            env=self.env,
             stderr=subprocess.PIPE,
             text=True,
         )
@@ -372,8 +373,3 @@ def test_the_wait_grows_while_processes_die_soon() -> None:
     assert waits[-1] == AGAIN.max.total_seconds()
     assert died(STEADY_S, 100.0) == AGAIN.first.total_seconds()
     assert slot.ended(100.0) is None
-
-
-def test_options_are_checked() -> None:
-    with pytest.raises(ValueError, match="processes"):
-        PoolOptions(Command("a:b", "info"), processes=1_000)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
-from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
 
@@ -14,6 +12,7 @@ import pytest
 from delaylog.broker.testing.live_broker import LiveBroker
 from delaylog.client import AsyncClient, BadRequest, Client, NotReached
 from delaylog.client._async.workers.beginnings import AsyncBeginnings
+from tests.waiting import await_that, until
 
 AWAY = "http://127.0.0.1:1"
 
@@ -29,12 +28,6 @@ class Call:
         if self.errors:
             raise self.errors.pop(0)
         self.done += 1
-
-
-async def until(true: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
-        while not true():  # noqa: ASYNC110 (the tries make no event)
-            await asyncio.sleep(0.01)
 
 
 def begun(*calls: Call) -> AsyncBeginnings:
@@ -94,11 +87,8 @@ def test_a_worker_starts_while_the_broker_is_away(delaylog_broker: LiveBroker) -
         client.start()
         assert called == []
         delaylog_broker.restart()
-        deadline = time.monotonic() + 30
-        while not called and time.monotonic() < deadline:
-            time.sleep(0.01)
+        await_that(lambda: called)
         client.stop()
-    assert called
 
 
 @pytest.mark.parametrize("kind", [Client, AsyncClient])

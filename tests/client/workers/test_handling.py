@@ -27,19 +27,6 @@ from tests.waiting import await_that, until
 WHOSE: ContextVar[str] = ContextVar("whose", default="nobody")
 
 
-def test_what_is_handled_is_acked(live: Live, works: Works) -> None:
-    seen: list[bytes] = []
-
-    @works.consumer()
-    async def handle(message: LeasedMessage) -> None:
-        seen.append(message.body)
-
-    live.send([str(number) for number in range(300)])
-    with works:
-        live.await_counts(acked=300)
-    assert sorted(seen, key=int) == [b"%d" % number for number in range(300)]
-
-
 def test_acks_go_with_receives(live: Live, kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker that takes one message at a time makes about one call for each."""
     together: list[int] = []
@@ -172,22 +159,6 @@ def test_what_a_runner_leaves_behind_is_delivered_again(
         live.await_counts(acked=2)
     assert "t: a runner has failed" in caplog.text
     assert "t: a handler cancelled the task it ran in" in caplog.text
-
-
-def test_past_max_retry_it_is_dead(live: Live, works: Works) -> None:
-    attempts: list[int] = []
-
-    @works.consumer(
-        backoff=Backoff(first=timedelta(milliseconds=10), max=timedelta(milliseconds=20))
-    )
-    async def handle(message: LeasedMessage) -> None:
-        attempts.append(message.attempts)
-        raise RuntimeError("this one never works")
-
-    live.send(["x"], max_retry=2)
-    with works:
-        live.await_counts(dead=1)
-    assert attempts == [1, 2, 3]
 
 
 def test_on_error_is_asked_how_long_to_wait(live: Live, works: Works) -> None:
@@ -415,15 +386,10 @@ def test_a_lost_lease_is_told_and_its_key_stays_taken(live: Live, kind: Kind) ->
     assert most == 1
 
 
-def test_a_handler_decides_by_the_methods_of_its_message(live: Live, works: Works) -> None:
+def test_a_handler_decides_by_the_methods_of_its_message(live: Live, kind: Kind) -> None:
     """The worker leaves the message alone afterwards."""
-    lost: list[int] = []
-
-    class Losses(Hooks):
-        def on_lease_lost(self, message: LeasedMessage) -> None:
-            lost.append(message.ref)
-
-    works = Works(works.kind, live, hooks=[Losses()])
+    hooks = Losses()
+    works = Works(kind, live, hooks=[hooks])
 
     @works.consumer()
     async def handle(message: Any) -> None:
@@ -437,7 +403,7 @@ def test_a_handler_decides_by_the_methods_of_its_message(live: Live, works: Work
     with works:
         live.await_counts(acked=1, waiting=1, dead=1)
     assert live.counts() == {"acked": 1, "waiting": 1, "dead": 1}
-    assert lost == []
+    assert hooks.lost == []
 
 
 def test_a_rejected_message_is_dead_at_once_and_its_reason_is_logged(
@@ -452,21 +418,6 @@ def test_a_rejected_message_is_dead_at_once_and_its_reason_is_logged(
         live.await_counts(dead=1)
     assert live.client.get("t", "m")["cause"] == "rejected"
     assert "t: message m (attempt 1) rejected: no such address" in caplog.messages
-
-
-def test_a_failure_is_logged_with_its_message(
-    live: Live, works: Works, caplog: pytest.LogCaptureFixture
-) -> None:
-    @works.consumer()
-    async def handle(message: Any) -> None:
-        raise RuntimeError("boom")
-
-    live.send(["x"], ids=["m"], max_retry=0)
-    with works:
-        live.await_counts(dead=1)
-    (line,) = [each for each in caplog.records if each.levelno == logging.WARNING]
-    assert line.message == "t: message m (attempt 1) failed: RuntimeError('boom')"
-    assert line.exc_info
 
 
 @pytest.mark.parametrize("batch", [False, True])
@@ -580,16 +531,30 @@ def test_a_handler_that_sends_its_own_id_again_is_warned(
     ]
 
 
-def test_a_failure_is_stored_with_the_name_of_the_consumer(live: Live, works: Works) -> None:
-    @works.consumer(consumer_name="mail-worker", backoff=Backoff(first=timedelta(0)))
+def test_each_failure_is_logged_and_stored_until_max_retry_makes_it_dead(
+    live: Live, works: Works, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is stored with the name of the consumer."""
+    attempts: list[int] = []
+
+    @works.consumer(
+        consumer_name="mail-worker",
+        backoff=Backoff(first=timedelta(milliseconds=10), max=timedelta(milliseconds=20)),
+    )
     async def handle(message: LeasedMessage) -> None:
+        attempts.append(message.attempts)
         raise ValueError("no such street")
 
-    live.send(["x"], ids=["m"], max_retry=1)
+    live.send(["x"], ids=["m"], max_retry=2)
     with works:
         live.await_counts(dead=1)
+    assert attempts == [1, 2, 3]
+    lines = [each for each in caplog.records if each.levelno == logging.WARNING]
+    failed = "t: message m (attempt {}) failed: ValueError('no such street')"
+    assert [line.message for line in lines] == [failed.format(n) for n in attempts]
+    assert all(line.exc_info for line in lines)
     life = live.life("m")
-    assert [step["consumer"] for step in life if step["event"] == "leased"] == ["mail-worker"] * 2
+    assert [step["consumer"] for step in life if step["event"] == "leased"] == ["mail-worker"] * 3
     assert [step["reason"] for step in life if "reason" in step] == [
         "ValueError: no such street"
-    ] * 2
+    ] * 3

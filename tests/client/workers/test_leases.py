@@ -25,21 +25,6 @@ def test_a_lease_is_extended_when_half_of_it_is_gone() -> None:
     assert book.next_at_s() == 110.0
 
 
-def test_more_time_counts_from_when_it_was_asked_for() -> None:
-    book = LeaseBook(LEASE_S)
-    hold = begun(book, 0.0)
-    book.due(5.0)
-    book.extended(hold, 5.0)
-    assert hold.until_s == 15.0
-
-
-def test_a_lease_of_which_nothing_is_open_is_left_alone() -> None:
-    book = LeaseBook(LEASE_S)
-    begun(book, 0.0).open.clear()
-    assert book.due(5.0) == ([], [])
-    assert book.next_at_s() is None
-
-
 def test_what_nobody_answers_is_tried_again_and_then_over() -> None:
     book = LeaseBook(LEASE_S)
     hold = begun(book, 0.0)

@@ -1,20 +1,20 @@
-"""Workers on a queue that only receives and settles, here a client without its workers."""
+"""Workers on a queue that only receives and settles, here a client without its workers.
+
+Both kinds of embedded brokers run theirs so: test_tasks and test_timers.
+"""
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from datetime import timedelta
 
-from delaylog.client import AsyncClient, Client, Message
-from delaylog.client._async.workers.ports import async_queue_ports
-from delaylog.client._async.workers.worker import AsyncWorker
+from delaylog.client import Client, Message
 from delaylog.client._sync.workers.ports import queue_ports
 from delaylog.client._sync.workers.worker import ThreadWorker
 from tests.client.workers.live import Live
 
 
-def test_in_threads(live: Live) -> None:
+def test_the_selection_of_a_consumer_reaches_the_queue(live: Live) -> None:
     live.client.put_group("t", "g")
     live.send(["a", "b"], tags=[["x"], ["y"]])
     seen: list[bytes] = []
@@ -31,26 +31,6 @@ def test_in_threads(live: Live) -> None:
         live.await_counts(group="g", acked=1, ready=1)
         worker.stop()
     assert seen == [b"a"]
-
-
-async def test_in_a_loop(live: Live) -> None:
-    live.send(["a", "b"])
-    handled = asyncio.Event()
-    seen: list[bytes] = []
-    async with AsyncClient(live.url, namespace=live.namespace) as queue:
-        worker = AsyncWorker(async_queue_ports(queue))
-
-        @worker.consumer("t", wait=timedelta(milliseconds=200))
-        async def handle(message: Message) -> None:
-            seen.append(message.body)
-            if len(seen) == 2:
-                handled.set()
-
-        await worker.start()
-        await handled.wait()
-        await worker.stop()
-    assert sorted(seen) == [b"a", b"b"]
-    assert live.counts() == {"acked": 2}
 
 
 def test_run_is_for_the_main_thread(live: Live) -> None:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import count
 from typing import Any
 
 import msgpack
 import pytest
 
 from delaylog.client import ApiError, AsyncClient, Client, Forbidden, NotFound, Unauthorized
-from delaylog.client.wire.bulk import BULK_TYPE
+from tests.client._sync.scripted_server import Server, Wire, serving
 from tests.client.workers.live import Kind, Live, Works
 from tests.waiting import await_that, until
 
@@ -47,44 +48,24 @@ def test_a_group_that_is_not_there_ends_the_program(live: Live, kind: Kind) -> N
     assert caught.value.__notes__ == ["the consumer of t/audit was refused"]
 
 
-class Doorkeeper(BaseHTTPRequestHandler):
+@contextmanager
+def closed(status: int, code: str, let_through: int = 0) -> Iterator[Server]:
     """Stands before a broker, and lets some receives through, which find nothing."""
+    asked = count()
 
-    protocol_version = "HTTP/1.1"
-    server: Closed
+    def script(wire: Wire) -> None:
+        while wire.request():
+            through = next(asked) < let_through
+            body = (
+                msgpack.packb({"n": 0, "now_ms": 1})
+                if through
+                else b'{"code": "%s"}' % code.encode()
+            )
+            head = b"HTTP/1.1 %d Said\r\nContent-Length: %d\r\n\r\n"
+            wire.socket.sendall(head % (200 if through else status, len(body)) + body)
 
-    def do_POST(self) -> None:
-        self.rfile.read(int(self.headers["Content-Length"]))
-        self.server.asked += 1
-        if self.server.asked > self.server.let_through:
-            body, kind = json.dumps({"code": self.server.code}).encode(), "application/json"
-            self.send_response(self.server.status)
-        else:
-            body, kind = msgpack.packb({"n": 0, "now_ms": 1}), BULK_TYPE
-            self.send_response(200)
-        self.send_header("Content-Type", kind)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *arguments: object) -> None:
-        """Nothing."""
-
-
-class Closed(ThreadingHTTPServer):
-    def __init__(self, status: int, code: str, let_through: int = 0) -> None:
-        super().__init__(("127.0.0.1", 0), Doorkeeper)
-        self.status, self.code, self.let_through = status, code, let_through
-        self.asked = 0
-        self.url = "http://{}:{}".format(*self.server_address[:2])
-
-    def __enter__(self) -> Closed:
-        threading.Thread(target=self.serve_forever, daemon=True).start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.shutdown()
-        self.server_close()
+    with serving(script) as server:
+        yield server
 
 
 DENIALS = pytest.mark.parametrize(
@@ -98,9 +79,9 @@ DENIALS = pytest.mark.parametrize(
 def test_a_token_that_does_not_do_ends_the_program(
     kind: Kind, status: int, code: str, raised: type[ApiError], let_through: int
 ) -> None:
-    with Closed(status, code, let_through) as server, pytest.raises(raised) as caught:
+    with closed(status, code, let_through) as server, pytest.raises(raised) as caught:
         run(kind, server.url, None)
-    assert server.asked == let_through + 1
+    assert len(server.requests) == let_through + 1
     assert caught.value.__notes__ == ["the consumer of t was refused"]
 
 
@@ -133,9 +114,9 @@ def test_a_started_worker_asks_no_more_once_its_token_is_revoked(
     def told() -> bool:
         return any(each.levelno == logging.ERROR for each in list(caplog.records))
 
-    with Closed(status, code, 2) as server, pytest.raises(raised):
+    with closed(status, code, 2) as server, pytest.raises(raised):
         program(server.url)
-    assert server.asked == 3
+    assert len(server.requests) == 3
     (line,) = [each for each in caplog.records if each.levelno == logging.ERROR]
     assert f"t: cannot receive from {server.url}: {status} {code}" in line.message
 

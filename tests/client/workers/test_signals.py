@@ -114,17 +114,3 @@ def test_afterwards_signals_are_what_they_were() -> None:
         if thread.name == "delaylog-signals":
             thread.join(timeout=10)
             assert not thread.is_alive()
-
-
-def test_only_in_the_main_thread() -> None:
-    failures: list[BaseException] = []
-
-    def run() -> None:
-        with pytest.raises(RuntimeError, match="only the main thread can") as caught:
-            Signals(lambda: None, limit_s=1).__enter__()
-        failures.append(caught.value)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    thread.join()
-    assert failures

@@ -284,12 +284,6 @@ def test_it_runs_again_after_a_stop(live: Live, works: Works) -> None:
         live.await_counts(acked=2)
 
 
-def test_nothing_to_run_is_said(live: Live, works: Works) -> None:
-    with pytest.raises(RuntimeError, match="declare a handler"):
-        works.start()
-    works.stop()
-
-
 def test_a_stop_may_wait_for_ever(live: Live, kind: Kind, caplog: pytest.LogCaptureFixture) -> None:
     """Of threads, too, whose locks take no such timeout."""
     works = Works(kind, live)
