@@ -21,7 +21,7 @@ UI := .venv-ui
 UI_READY := $(UI)/ready
 CHECKED := $(addprefix tests/,contract wheel storage replication broker/engine broker/backup broker/verify \
   broker/keyspace broker/history golden/test_stored_members.py docs/test_calls.py docs/test_generated.py \
-  docs/test_message_fields.py docs/test_sdk_keywords.py broker/cli/test_every_call.py::test_every_call_has_a_verb_or_a_reason \
+  docs/test_message_fields.py docs/test_reference.py broker/cli/test_every_call.py::test_every_call_has_a_verb_or_a_reason \
   client/test_repeated_calls.py::test_the_examples_are_all_calls)
 # Of bench-spark.
 SIZE := --small

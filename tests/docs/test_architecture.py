@@ -1,4 +1,4 @@
-"""The pages about the code name what is there: paths, layers, and each design decision."""
+"""The pages name what is there: paths, layers, design decisions, and each other."""
 
 from __future__ import annotations
 
@@ -23,6 +23,10 @@ PATH: Final = re.compile(
 MEMBER: Final = re.compile(r"`([A-Z]\w*[a-z]\w*)\.(\w+)`")
 """A class and its member, in code marks."""
 SOURCES: Final = ("broker", "client", "contract", "replication", "storage", "wheel")
+LINK: Final = re.compile(r"\]\((?P<target>[^)\s]+)\)")
+HEADING: Final = re.compile(r"^#+ (?P<text>.+)$", re.MULTILINE)
+FENCED: Final = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
+LINKING: Final = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("bench/*.md")])
 HEADINGS: Final = ["Problem", "Decision", "Measured", "Rejected"]
 
 
@@ -84,3 +88,29 @@ def test_the_sections_of_the_benchmark_that_a_page_names_exist() -> None:
     page = (ROOT / "docs" / "PERFORMANCE.md").read_text()
     named = {name for names in re.findall(r"--only ([\w,]+)", page) for name in names.split(",")}
     assert named <= set(re.findall(r'"(\w+)"', sections[1]))
+
+
+def anchors(page: Path) -> set[str]:
+    """The names of its headings, as GitHub makes them."""
+    texts = HEADING.findall(FENCED.sub("", page.read_text()))
+    kept = (re.sub(r"[^\w\- ]", "", text.strip().lower()) for text in texts)
+    return {text.replace(" ", "-") for text in kept}
+
+
+@pytest.mark.parametrize("page", LINKING, ids=name_of)
+def test_links_lead_somewhere(page: Path) -> None:
+    lost = []
+    for target in LINK.findall(FENCED.sub("", page.read_text())):
+        if "://" in target:
+            continue
+        name, _, anchor = target.partition("#")
+        other = page.parent / name if name else page
+        if not other.exists() or (anchor and anchor not in anchors(other)):
+            lost.append(target)
+    assert lost == []
+
+
+def test_the_table_of_the_readme_names_every_document() -> None:
+    readme = (ROOT / "README.md").read_text()
+    missing = [page.name for page in ROOT.glob("docs/*.md") if f"(docs/{page.name})" not in readme]
+    assert missing == []

@@ -22,21 +22,15 @@ from delaylog.contract.members import Shape
 PAGE: Final = (Path(__file__).parents[2] / "docs" / "HTTP.md").read_text()
 
 
-@pytest.mark.parametrize("call", ALL, ids=lambda call: call.name)
-def test_a_call_has_all_that_belongs_to_it(call: ApiCall) -> None:
-    assert call.right in get_args(Right)
-    assert call.name in HANDLERS
-
-
 def test_the_causes_of_late_messages_are_listed_in_their_order() -> None:
     """Of several at one time the first of the page's table counts."""
     rows = PAGE[PAGE.index("\n| cause |") :].partition("\n\n")[0].splitlines()[3:]
     assert [name for row in rows for name in re.findall(r"`(\w+)`", row.split("|")[1])] == [*CAUSES]
 
 
-def test_camellias_calls_and_the_pages_have_rights_too() -> None:
+def test_every_call_and_page_has_a_right() -> None:
     """None where nothing is needed."""
-    rights = [call.right for call in CAMELLIA.values()]
+    rights = [call.right for call in (*ALL, *CAMELLIA.values())]
     rights += [right for _, right, _ in PLAIN.values() if right is not None]
     rights += [right for _, right, *_ in PAGES.values() if right is not None]
     assert {*rights} <= {*get_args(Right)}
