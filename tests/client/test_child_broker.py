@@ -14,6 +14,7 @@ from delaylog.client.child_broker import BrokerStartError, ChildBroker
 from tests.waiting import until
 
 SERVES = (
+    "print('recovering', flush=True); "
     "print('ready http=127.0.0.1:4711 resp=127.0.0.1:1', flush=True); import time; time.sleep(60)"
 )
 POLITE = "import signal, sys; signal.signal(signal.SIGTERM, lambda *_: sys.exit(3)); " + SERVES
@@ -91,14 +92,6 @@ def test_the_program_is_the_environments_own(
     assert child_broker.delaylog_program()[1:] == ["-P", "-m", "delaylog.broker"]
     (tmp_path / "delaylog").touch()
     assert child_broker.delaylog_program() == [str(tmp_path / "delaylog")]
-
-
-async def test_it_reads_on_until_the_ready_line(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    use(monkeypatch, "print('recovering', flush=True); " + SERVES)
-    async with ChildBroker(tmp_path / "data") as broker:
-        assert broker.port == 4711
 
 
 async def test_giving_up_on_a_start_leaves_no_process(

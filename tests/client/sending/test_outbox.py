@@ -1,15 +1,17 @@
-"""The outbox: its limits are sound, and what failed unseen is bounded and told once."""
+"""The outbox: sound limits, unread failures that are bounded, and what a send of many comes to."""
 
 from __future__ import annotations
 
+import pickle
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from delaylog.client.errors import NotReached
+from delaylog.client.errors import IdInUse, NotReached, SendFailed
+from delaylog.client.models import Sent
 from delaylog.client.sending.batch import Batch
-from delaylog.client.sending.outbox import UNSEEN_BATCHES_MAX, Outbox, SendLimits
+from delaylog.client.sending.outbox import UNSEEN_BATCHES_MAX, Outbox, SendLimits, all_sent
 
 
 @pytest.mark.parametrize(
@@ -106,3 +108,23 @@ def test_headers_of_a_hook_go_with_a_message_and_its_own_win(
 ) -> None:
     assert Outbox(hooks=Tracing(added)).headers("t", own) == found
     assert Outbox().headers("t", own) == own
+
+
+ONE, TWO = Sent("1", 5, "created"), Sent("2", 5, "rejected")
+
+
+def test_all_of_many_are_there() -> None:
+    assert all_sent([ONE, IdInUse(TWO)]) == [ONE, TWO]
+    assert all_sent([]) == []
+
+
+def test_some_of_many_are_not() -> None:
+    away = NotReached("away")
+    with pytest.raises(SendFailed, match="2 messages were not sent; the first: away") as caught:
+        all_sent([ONE, away, IdInUse(TWO), away])
+    failed = caught.value
+    assert failed.failures == (away,)
+    assert failed.rows == 2
+    assert failed.outcomes == (ONE, away, TWO, away)
+    again = pickle.loads(pickle.dumps(failed))
+    assert [str(each) for each in again.outcomes] == [str(each) for each in failed.outcomes]
