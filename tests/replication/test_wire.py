@@ -7,12 +7,13 @@ that are cut short, garbled, too long or out of place.
 from __future__ import annotations
 
 import struct
+from typing import Any, get_type_hints
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delaylog.replication.epochs import EpochTick
+from delaylog.replication.epochs import EpochEntries, EpochTick
 from delaylog.replication.errors import PeerError, WireError
 from delaylog.replication.messages import (
     Ack,
@@ -45,6 +46,7 @@ from delaylog.replication.wire import (
     Decoder,
     encode,
 )
+from delaylog.storage.messages.batch import Block
 
 TICK = EpochTick(0x11, 0x22, 0x33, 0x44, -2)
 TABLE = ((0x50001, 0), (0x60002, 100))
@@ -134,45 +136,25 @@ def tables(draw: st.DrawFn) -> tuple[tuple[int, int], ...]:
     return tuple(zip(epochs, starts, strict=True))
 
 
-messages = st.one_of(
-    st.builds(
-        Hello,
-        st.binary(min_size=16, max_size=16),
-        st.integers(0, 65_535),
-        st.booleans(),
-        u64,
-        u64,
-    ),
-    st.builds(Prepare, u64),
-    st.builds(Promise, u64, u64, ticks, tables()),
-    st.builds(Nack, u64, u64),
-    st.builds(Fetch, u64, u64, tables()),
-    st.builds(Fetched, u64, u64, u64, st.binary(max_size=300)),
-    st.builds(Append, u64, u64, u64, u64, u64, ticks, st.binary(max_size=300)),
-    st.builds(Ack, u64, u64, u64, st.booleans()),
-    st.builds(Reject, u64, u64, st.booleans(), tables()),
-    st.builds(Takeover, u64, u64, ticks),
-    st.builds(Readmit, u64, u64),
-    st.builds(CopyOffer, u64, u64),
-    st.builds(CopyTaken, u64, u64, u64),
-    st.builds(CopyPart, u64, u64, u64, u64, st.text(max_size=60), st.binary(max_size=300)),
-    st.builds(CopyEnd, u64, u64, st.booleans()),
-    st.builds(
-        FolderIdentity,
-        st.binary(min_size=16, max_size=16),
-        u64,
-        u64,
-        st.binary(min_size=16, max_size=16),
-        u64,
-        u64,
-        u64,
-        u64,
-        st.lists(u64, max_size=5).map(tuple),
-    ),
-    st.builds(NodeStatus, st.binary(max_size=300)),
-    st.builds(Canvass, u64, u64, u64),
-    st.builds(Support, u64, st.booleans()),
-)
+BY_TYPE: dict[object, st.SearchStrategy[Any]] = {
+    bool: st.booleans(),
+    int: u64,
+    str: st.text(max_size=60),
+    bytes: st.binary(min_size=16, max_size=16),
+    Block: st.binary(max_size=300),
+    EpochTick: ticks,
+    EpochEntries: tables(),
+    tuple[int, ...]: st.lists(u64, max_size=5).map(tuple),
+}
+
+
+def of_kind(kind: type[Message]) -> st.SearchStrategy[Message]:
+    """Messages of one kind, by the types of its fields. A node has 16 bits."""
+    fields = {name: BY_TYPE[type_] for name, type_ in get_type_hints(kind).items()}
+    return st.builds(kind, **fields | ({"node": st.integers(0, 65_535)} if kind is Hello else {}))
+
+
+messages = st.one_of(*(of_kind(type(message)) for message, _ in KNOWN))
 
 
 def raw(message: Message) -> bytes:
