@@ -1,4 +1,7 @@
-"""A follower: what it takes, what it vouches for, and when it cuts its log."""
+"""A follower: what it takes, what it vouches for, and when it cuts its log.
+
+Of frames from a peer only what a log would accept itself is let in.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ from delaylog.replication.epochs import NO_TICK, EpochTick
 from delaylog.replication.errors import DivergedError, PeerError
 from delaylog.replication.follower import Follower
 from delaylog.replication.messages import Append, Takeover
+from delaylog.replication.replica import split_frames
 from tests.replication.memory_disk import MemoryLog, MemoryTicks
 from tests.replication.parts import BEGIN, FRAME, Outbox, log_of, replica
 
@@ -94,3 +98,46 @@ def test_it_takes_over_only_from_where_the_leader_ended() -> None:
     assert not made.follower.holds(takeover._replace(epoch=E1))
     made.follower.take_over(takeover)
     assert made.ticks.tick == takeover.tick
+
+
+# --------------------------------------------------------------------------- frames
+
+
+LOG = log_of((1 << 16, 2), (2 << 16, 1))
+DATA = bytes(LOG.data)
+
+
+def test_frames_are_split() -> None:
+    frames = split_frames(DATA, 0, 0)
+    assert [frame.end for frame in frames] == LOG.ends
+    assert [frame.begins for frame in frames] == [True, False, False, True, False]
+    assert [frame.epoch >> 16 for frame in frames] == [1, 1, 1, 2, 2]
+    assert frames[3].tick.epoch == 2 << 16
+    assert split_frames(b"", 500, 1) == []
+    first = BEGIN + FRAME
+    assert split_frames(memoryview(DATA)[first:], first, 1 << 16) == frames[2:]
+
+
+@pytest.mark.parametrize(
+    ("data", "position", "epoch", "says"),
+    [
+        (DATA, 8, 0, "no frame begins at 8"),
+        (DATA[1:], 1, 0, "no frame begins at 1"),
+        (DATA[:-1], 0, 0, "cut short"),
+        (DATA[: BEGIN + 10], 0, 0, "no frame begins at 64"),
+        (DATA[:-1] + b"\xff", 0, 0, "damaged"),
+        # The epoch rises by EPOCH_BEGIN only, and it does rise there.
+        (DATA[BEGIN:], BEGIN, 0, "has epoch 0x10000"),
+        (DATA, 0, 1 << 16, "has epoch 0x10000"),
+        (DATA, 0, 3 << 16, "has epoch 0x10000"),
+    ],
+)
+def test_all_else_is_refused(data: bytes, position: int, epoch: int, says: str) -> None:
+    with pytest.raises(PeerError, match=says):
+        split_frames(data, position, epoch)
+
+
+def test_every_flipped_bit_is_seen() -> None:
+    for at in range(len(DATA)):
+        with pytest.raises(PeerError):
+            split_frames(DATA[:at] + bytes([DATA[at] ^ 4]) + DATA[at + 1 :], 0, 0)

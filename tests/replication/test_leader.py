@@ -1,4 +1,8 @@
-"""A leader: shipping, counting, the acks dial, windows, and letting a learner in again."""
+"""A leader: shipping, counting, the acks dial, windows, and letting a learner in again.
+
+Its gate is open for so long after the sending of the newest round that a majority took. By its
+order of dispatch nothing is published before it was handed out, and nothing is skipped.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,7 @@ from delaylog.replication.campaign import Voter
 from delaylog.replication.configuration import Configuration
 from delaylog.replication.epochs import EpochTick
 from delaylog.replication.errors import PeerError
-from delaylog.replication.leader import Acks, Leader
+from delaylog.replication.leader import ROUNDS_REMEMBERED, Acks, DispatchOrder, Gate, Leader
 from delaylog.replication.messages import (
     Ack,
     Append,
@@ -389,3 +393,138 @@ def test_a_peer_with_the_tick_before_has_not_the_one_that_found_no_space() -> No
         leader.order.finish(5_000)
     assert leader.order.tick.second == 5
     assert not leader.has_tick(1)
+
+
+# --------------------------------------------------------------------------- the gate
+
+
+def test_it_opens_with_a_majority_and_closes_by_time() -> None:
+    gate = Gate(0, Configuration((0, 1, 2)), 50)
+    assert not gate.is_open(0)
+    first = gate.begin_round(100)
+    assert not gate.is_open(100)
+    gate.take(1, first)
+    assert gate.is_open(149)
+    assert not gate.is_open(150)
+
+
+def test_it_counts_from_the_sending_not_from_the_answer() -> None:
+    gate = Gate(0, Configuration((0, 1, 2)), 50)
+    first, _ = gate.begin_round(100), gate.begin_round(140)
+    # The answer to the first round comes late; the second has none yet.
+    gate.take(1, first)
+    assert gate.is_open(149)
+    assert not gate.is_open(151)
+
+
+def test_five_nodes_need_two_others() -> None:
+    gate = Gate(0, Configuration((0, 1, 2, 3, 4)), 50)
+    old, new = gate.begin_round(100), gate.begin_round(140)
+    gate.take(1, new)
+    assert not gate.is_open(141)
+    gate.take(2, old)
+    assert gate.is_open(149)
+    assert not gate.is_open(150)
+    gate.take(2, new)
+    assert gate.is_open(189)
+
+
+def test_answers_out_of_order_take_nothing_back() -> None:
+    gate = Gate(0, Configuration((0, 1, 2)), 50)
+    old, new = gate.begin_round(100), gate.begin_round(140)
+    gate.take(1, new)
+    gate.take(1, old)
+    assert gate.is_open(189)
+
+
+def test_who_does_not_count_any_more_is_forgotten() -> None:
+    gate = Gate(0, Configuration((0, 1, 2)), 50)
+    gate.take(1, gate.begin_round(100))
+    gate.forget(1)
+    assert not gate.is_open(101)
+
+
+@pytest.mark.parametrize("seq", [0, 999])
+def test_unknown_rounds_open_nothing(seq: int) -> None:
+    gate = Gate(0, Configuration((0, 1, 2)), 50)
+    gate.begin_round(100)
+    gate.take(1, seq)
+    assert not gate.is_open(101)
+
+
+def test_it_remembers_so_many_rounds() -> None:
+    gate = Gate(0, Configuration((0, 1, 2)), 50)
+    for ms in range(ROUNDS_REMEMBERED + 1):
+        gate.begin_round(ms)
+    gate.take(1, 1)
+    assert not gate.is_open(ROUNDS_REMEMBERED)
+    gate.take(1, 2)
+    assert gate.is_open(50)
+
+
+def test_alone_it_is_always_open() -> None:
+    assert Gate(0, Configuration((0,)), 50).is_open(10**9)
+
+
+def test_its_age() -> None:
+    """Since the sending of the newest round that a majority took, while it is closed too."""
+    gate = Gate(0, Configuration((0, 1, 2)), 50)
+    assert gate.age_ms(7) is None
+    first = gate.begin_round(100)
+    assert gate.age_ms(100) is None
+    gate.take(1, first)
+    assert gate.age_ms(130) == 30
+    assert gate.age_ms(400) == 300
+    assert Gate(0, Configuration((0,)), 50).age_ms(5) == 0
+
+
+# --------------------------------------------------------------------------- the order of dispatch
+
+
+START = EpochTick(9, 100, 2, 500, 7)
+
+
+def dispatch_order() -> tuple[DispatchOrder, list[EpochTick]]:
+    out: list[EpochTick] = []
+    return DispatchOrder(START, out.append), out
+
+
+def test_it_begins_with_what_the_tick_does_not_cover() -> None:
+    order, out = dispatch_order()
+    assert order.take(800) == (500, 800)
+    assert order.take(800) == (800, 800)
+    assert order.take(900) == (800, 900)
+    assert out == []
+
+
+def test_a_second_is_published_when_it_was_handed_out() -> None:
+    order, out = dispatch_order()
+    order.begin(101, 5)
+    assert out == []
+    order.finish(44)
+    assert out == [EpochTick(9, 101, 5, 500, 44)]
+    assert order.tick == out[0]
+
+
+def test_what_was_not_handed_out_is_not_published() -> None:
+    order, out = dispatch_order()
+    with pytest.raises(AssertionError):
+        order.finish(44)
+    assert out == []
+
+
+def test_it_covers_what_was_taken_and_no_more() -> None:
+    order, out = dispatch_order()
+    order.take(800)
+    with pytest.raises(AssertionError):
+        order.cover(801)
+    order.cover(700)
+    order.cover(600)
+    assert [tick.position for tick in out] == [700]
+
+
+@pytest.mark.parametrize("place", [(99, 9), (100, 1)])
+def test_it_never_goes_back(place: tuple[int, int]) -> None:
+    order, _ = dispatch_order()
+    with pytest.raises(AssertionError):
+        order.begin(*place)
