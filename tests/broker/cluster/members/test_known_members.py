@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,25 +13,12 @@ from delaylog.broker.cluster.config import load_cluster
 from delaylog.broker.cluster.members.known_members import KnownMembers
 from delaylog.replication.configuration import Configuration
 from delaylog.replication.messages import Message
+from delaylog.replication.meta import Meta
 from delaylog.storage.errors import DiskFullError
+from tests.replication.memory_disk import MemoryMeta
 
 INCARNATION = 100
 """Node n serves with the folder 100 + n."""
-
-
-class Meta(SimpleNamespace):
-    """What the folder remembers."""
-
-    def has_forgotten(self, nodes: set[int]) -> Meta:
-        met = {node: one for node, one in self.met.items() if node not in nodes}
-        return Meta(**{**vars(self), "met": met})
-
-
-class MetaFile(SimpleNamespace):
-    """The same with its file."""
-
-    def save(self, meta: Meta) -> None:
-        self.meta = meta
 
 
 class Transport:
@@ -75,15 +63,6 @@ def configuration(version: int, *voters: int, **more: Any) -> Configuration:
     return Configuration(voters, version=version, contacts=contacts, **more)
 
 
-class _Folders:
-    def __init__(self, file: MetaFile) -> None:
-        self._file = file
-
-    @property
-    def seen(self) -> dict[int, int]:
-        return self._file.meta.met
-
-
 class Reader:
     """Node 2 with a cluster file of five, whose log comes from others."""
 
@@ -100,7 +79,8 @@ class Reader:
         self.replication = SimpleNamespace(configuration=Configuration(()), commit=0)
         self.passed: list[Configuration] = []
         epochs = SimpleNamespace(configurations=lambda _: self.passed)
-        self.meta = meta = MetaFile(meta=Meta(met={}, learners={}, cluster=b"x" * 16))
+        members = dict.fromkeys(range(1, 6), "a:1")
+        self.meta = meta = MemoryMeta(Meta(bytes(16), 2, members, cluster=b"x" * 16))
         files = SimpleNamespace(
             replica=SimpleNamespace(epochs=epochs), meta=meta, last_begin=(1, 100)
         )
@@ -112,9 +92,17 @@ class Reader:
             replication=self.replication,
             leading=False,
             node=SimpleNamespace(),
-            folders=_Folders(meta),
+            folders=self,
         )
         self.known = KnownMembers(member, file)  # type: ignore[arg-type]
+
+    @property
+    def seen(self) -> dict[int, int]:
+        """The folders that it remembers."""
+        return self.meta.meta.met
+
+    def has_met(self, folders: dict[int, int]) -> None:
+        self.meta.save(replace(self.meta.meta, met=folders))
 
     def reads(self, configuration: Configuration, *, committed: bool) -> set[int]:
         """The nodes that it would connect to, itself included."""
@@ -182,11 +170,11 @@ def test_a_blank_node_remembers_whom_it_met_while_it_reads_how_they_were_added(
 ) -> None:
     """Two voters of five lost their disks, and each must remember the other's new folder."""
     reader = Reader(tmp_path, dict.fromkeys((1, 3, 4, 5), 7))
-    reader.meta.meta.met = {node: INCARNATION + node for node in (1, 3, 4, 5)}
+    reader.has_met({node: INCARNATION + node for node in (1, 3, 4, 5)})
     reader.reads(configuration(1, 1, 2, 3), committed=True)
     reader.passed = [configuration(6, 1, 2, 3, 4)]
     reader.reads(configuration(7, 1, 2, 3, 4, 5), committed=True)
-    assert {*reader.meta.meta.met} == {1, 3, 4, 5}
+    assert {*reader.seen} == {1, 3, 4, 5}
 
 
 @pytest.mark.parametrize("connected", [True, False])
@@ -195,35 +183,35 @@ def test_the_folder_of_a_node_that_was_removed_is_forgotten(
 ) -> None:
     """Also where it was added again meanwhile: then it has another folder."""
     reader = Reader(tmp_path, dict.fromkeys((1, 3, 4) if connected else (1, 3), 5))
-    reader.meta.meta.met = {1: INCARNATION + 1, 3: INCARNATION + 3, 4: INCARNATION}
+    reader.has_met({1: INCARNATION + 1, 3: INCARNATION + 3, 4: INCARNATION})
     reader.reads(configuration(5, 1, 2, 3, 4), committed=True)
-    assert {*reader.meta.meta.met} == {1, 3, 4}
+    assert {*reader.seen} == {1, 3, 4}
     reader.passed = [configuration(6, 1, 2, 3, removed=(4,))]
     reader.reads(configuration(7, 1, 2, 3, 4), committed=True)
-    assert {*reader.meta.meta.met} == {1, 3}
+    assert {*reader.seen} == {1, 3}
 
 
 def test_a_node_that_was_removed_is_forgotten_though_it_is_connected(tmp_path: Path) -> None:
     reader = Reader(tmp_path, dict.fromkeys((1, 3, 4), 6))
-    reader.meta.meta.met = {node: INCARNATION + node for node in (1, 3, 4)}
+    reader.has_met({node: INCARNATION + node for node in (1, 3, 4)})
     reader.reads(configuration(5, 1, 2, 3, 4), committed=True)
     reader.reads(configuration(6, 1, 2, 3, removed=(4,)), committed=True)
-    assert {*reader.meta.meta.met} == {1, 3}
+    assert {*reader.seen} == {1, 3}
 
 
 def test_a_node_that_was_removed_is_forgotten_once_the_disk_has_room(tmp_path: Path) -> None:
     """Until then it would be refused when it is added again with another folder."""
     reader = Reader(tmp_path, dict.fromkeys((1, 3), 6))
-    reader.meta.meta.met = {node: INCARNATION + node for node in (1, 3, 4)}
+    reader.has_met({node: INCARNATION + node for node in (1, 3, 4)})
     reader.reads(configuration(5, 1, 2, 3, 4), committed=True)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(MetaFile, "save", _full)
+        patch.setattr(reader.meta, "save", _full)
         with pytest.raises(DiskFullError):
             reader.reads(configuration(6, 1, 2, 3, removed=(4,)), committed=True)
     reader.passed = []
     assert reader.reads(reader.replication.configuration, committed=True) == {1, 2, 3}
-    assert {*reader.meta.meta.met} == {1, 3}
+    assert {*reader.seen} == {1, 3}
 
 
-def _full(file: MetaFile, meta: Meta) -> None:
+def _full(meta: Meta) -> None:
     raise DiskFullError("no space left on device")
