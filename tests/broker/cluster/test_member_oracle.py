@@ -6,7 +6,7 @@ Method: a peer oracle without connections, and an election that says what the te
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Mapping
 from random import Random
 from types import SimpleNamespace
 from typing import Any
@@ -90,39 +90,28 @@ class Node:
         return View(configuration, True, log, Role.FOLLOWER, None, [2, 3])
 
 
-def run(work: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(work)
-
-
-def test_whom_raftos_has_chosen_asks_the_voters_first() -> None:
+async def test_whom_raftos_has_chosen_asks_the_voters_first() -> None:
     """At once if it hears no leader; another one may hear the leader still."""
-
-    async def story() -> None:
-        node = Node()
-        await node.oracle.start()
-        node.oracle.look(1_000)
-        node.raftos.chosen = True
-        node.oracle.look(1_020)
-        asked = [message for _, message in node.sent]
-        assert asked == [Canvass(1, 1, 1)] * 2
-        assert not node.oracle.suggests(1_020)
-        node.oracle.receive(2, Support(1, granted=True), 1_022)
-        assert node.oracle.suggests(1_022)
-
-    run(story())
+    node = Node()
+    await node.oracle.start()
+    node.oracle.look(1_000)
+    node.raftos.chosen = True
+    node.oracle.look(1_020)
+    asked = [message for _, message in node.sent]
+    assert asked == [Canvass(1, 1, 1)] * 2
+    assert not node.oracle.suggests(1_020)
+    node.oracle.receive(2, Support(1, granted=True), 1_022)
+    assert node.oracle.suggests(1_022)
 
 
-def test_the_leadership_of_raftos_moves_to_the_leader() -> None:
-    async def story() -> None:
-        node = Node()
-        await node.oracle.start()
-        node.raftos.chosen = True
-        for now_ms in range(10_000, 10_000 + 2 * TRANSFER_EVERY_MS, 20):
-            node.oracle.hear(3, now_ms)
-            node.oracle.look(now_ms)
-        assert node.raftos.said == ["start", ("transfer", 3), ("transfer", 3)]
-
-    run(story())
+async def test_the_leadership_of_raftos_moves_to_the_leader() -> None:
+    node = Node()
+    await node.oracle.start()
+    node.raftos.chosen = True
+    for now_ms in range(10_000, 10_000 + 2 * TRANSFER_EVERY_MS, 20):
+        node.oracle.hear(3, now_ms)
+        node.oracle.look(now_ms)
+    assert node.raftos.said == ["start", ("transfer", 3), ("transfer", 3)]
 
 
 @pytest.mark.parametrize(
@@ -136,75 +125,62 @@ def test_the_leadership_of_raftos_moves_to_the_leader() -> None:
         ({2: 1, 3: None, 4: None, 5: None}, False),
     ],
 )
-def test_raftos_goes_first_while_it_hears_a_majority(
+async def test_raftos_goes_first_while_it_hears_a_majority(
     ages: dict[int, int | None], works: bool
 ) -> None:
-    async def story() -> None:
-        node = Node()
-        await node.oracle.start()
-        node.raftos.ages = ages
-        node.oracle.look(0)
-        assert node.peers.guards is works
-
-    run(story())
+    node = Node()
+    await node.oracle.start()
+    node.raftos.ages = ages
+    node.oracle.look(0)
+    assert node.peers.guards is works
 
 
-def test_a_port_that_cannot_be_used_leaves_the_peer_oracle(
+async def test_a_port_that_cannot_be_used_leaves_the_peer_oracle(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async def story() -> None:
-        node = Node()
-        node.raftos.fails = ClusterError("UDP 10.0.0.1:8712 cannot be used")
-        await node.oracle.start()
-        node.oracle.look(0)
-        assert not node.peers.guards
-        assert (node.oracle.elections, node.oracle.refused) == ("peers", {})
-        await node.oracle.stop()
-
-    run(story())
+    node = Node()
+    node.raftos.fails = ClusterError("UDP 10.0.0.1:8712 cannot be used")
+    await node.oracle.start()
+    node.oracle.look(0)
+    assert not node.peers.guards
+    assert (node.oracle.elections, node.oracle.refused) == ("peers", {})
+    await node.oracle.stop()
     assert caplog.messages == [
         "UDP 10.0.0.1:8712 cannot be used; nodes elect over the connections between them"
     ]
 
 
-def test_without_raftos() -> None:
-    async def story() -> None:
-        node = Node(raftos=False)
-        await node.oracle.start()
-        node.oracle.look(0)
-        assert not node.peers.guards
-        assert not node.oracle.suggests(0)
-        node.oracle.resign(0, 100)
-        node.oracle.transfer(2, 0)
-        await node.oracle.stop()
-
-    run(story())
+async def test_without_raftos() -> None:
+    node = Node(raftos=False)
+    await node.oracle.start()
+    node.oracle.look(0)
+    assert not node.peers.guards
+    assert not node.oracle.suggests(0)
+    node.oracle.resign(0, 100)
+    node.oracle.transfer(2, 0)
+    await node.oracle.stop()
 
 
-def test_members_change() -> None:
+async def test_members_change() -> None:
     """raftos is made anew where it cannot follow, and a change while it is made is not lost."""
-
-    async def story() -> None:
-        node = Node()
-        await node.oracle.start()
-        node.members = {1: ADDRESSES[1], 2: ADDRESSES[2]}
-        node.oracle.look(0)
-        node.members = {1: ADDRESSES[1]}
-        node.oracle.look(20)
-        node.members = {**ADDRESSES}
-        for now_ms in range(40, 200, 20):
-            await asyncio.sleep(0)
-            node.oracle.look(now_ms)
-        assert node.raftos.said == ["start", [1, 2], [1], "stop", "start", [1, 2, 3]]
-        node.members = {**ADDRESSES, 2: ("name", 8712)}
-        node.oracle.look(300)
-        for _ in range(5):
-            await asyncio.sleep(0)
-        assert node.raftos.said[-2:] == ["stop", "start"]
-        node.oracle.resign(0, 100)
-        assert node.raftos.said[-1] == ("resign", 100)
-
-    run(story())
+    node = Node()
+    await node.oracle.start()
+    node.members = {1: ADDRESSES[1], 2: ADDRESSES[2]}
+    node.oracle.look(0)
+    node.members = {1: ADDRESSES[1]}
+    node.oracle.look(20)
+    node.members = {**ADDRESSES}
+    for now_ms in range(40, 200, 20):
+        await asyncio.sleep(0)
+        node.oracle.look(now_ms)
+    assert node.raftos.said == ["start", [1, 2], [1], "stop", "start", [1, 2, 3]]
+    node.members = {**ADDRESSES, 2: ("name", 8712)}
+    node.oracle.look(300)
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert node.raftos.said[-2:] == ["stop", "start"]
+    node.oracle.resign(0, 100)
+    assert node.raftos.said[-1] == ("resign", 100)
 
 
 @pytest.mark.parametrize(
