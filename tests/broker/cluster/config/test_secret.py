@@ -15,7 +15,6 @@ from delaylog.broker.cluster.config import (
     ClusterSecret,
     KeyUse,
     derive_key,
-    parse_secret,
     parse_secrets,
     read_secrets,
 )
@@ -24,26 +23,34 @@ from delaylog.replication.errors import ClusterError
 GOOD = bytes(range(7, 7 + 33))
 
 
+OTHER = bytes(range(200, 240))
+LONG = bytes(range(96))
+ODD = bytes([0xFB, 0xEF, 0xFF] * 4) + bytes(range(30))
+
+
 @pytest.mark.parametrize(
-    "text",
+    ("text", "secrets"),
     [
-        GOOD.hex(),
-        GOOD.hex().upper(),
-        f"  {GOOD.hex()[:20]}\n{GOOD.hex()[20:]}\n",
-        base64.b64encode(GOOD).decode(),
-        base64.urlsafe_b64encode(GOOD).decode().rstrip("="),
+        (GOOD.hex(), (GOOD,)),
+        (GOOD.hex().upper(), (GOOD,)),
+        (f"  {GOOD.hex()[:20]}\n{GOOD.hex()[20:]}\n", (GOOD,)),
+        (base64.b64encode(GOOD).decode(), (GOOD,)),
+        (base64.urlsafe_b64encode(GOOD).decode().rstrip("="), (GOOD,)),
+        (base64.urlsafe_b64encode(ODD).decode(), (ODD,)),
+        (base64.b64encode(ODD).decode(), (ODD,)),
+        (f"{GOOD.hex()}\n{OTHER.hex()}\n", (GOOD, OTHER)),
+        (f"{OTHER.hex()}\r\n\r\n{GOOD.hex()}", (OTHER, GOOD)),
+        (f"{base64.b64encode(GOOD).decode()}\n{OTHER.hex()}", (GOOD, OTHER)),
+        # One secret that a program has wrapped.
+        (f"{GOOD.hex()[:60]}\n{GOOD.hex()[60:]}", (GOOD,)),
+        (base64.encodebytes(LONG[:60]).decode(), (LONG[:60],)),
     ],
 )
-def test_ways_to_write_it(text: str) -> None:
-    """Hex or base64, of either alphabet, wherever lines break."""
-    assert parse_secret(text, "here") == GOOD
-
-
-def test_url_alphabet() -> None:
-    """Both alphabets give the same bytes."""
-    odd = bytes([0xFB, 0xEF, 0xFF] * 4) + bytes(range(30))
-    assert parse_secret(base64.urlsafe_b64encode(odd).decode(), "here") == odd
-    assert parse_secret(base64.b64encode(odd).decode(), "here") == odd
+def test_ways_to_write_it(text: str, secrets: tuple[bytes, ...]) -> None:
+    """Hex or base64, of either alphabet, wherever lines break. Two lines are two secrets; one that
+    was wrapped is one.
+    """
+    assert parse_secrets(text, "here") == secrets
 
 
 @pytest.mark.parametrize(
@@ -63,35 +70,36 @@ def test_url_alphabet() -> None:
             "published sample of raftos",
         ),
         (b"raftos sample salt".hex(), "published sample of raftos"),
+        # A start must not take another key than before by itself.
+        ("\n".join([GOOD.hex(), OTHER.hex(), LONG.hex()]), "3 secrets; it may have 2"),
+        (f"{base64.b64encode(LONG[:48]).decode()}\n{OTHER.hex()}", "write one secret in one line"),
+        (f"{GOOD.hex()}\n{'00' * 32}", "not random"),
+        (f"{GOOD.hex()}\n{OTHER.hex()[:40]}", "another one is too short"),
+        (f"{OTHER.hex()[:40]}\n{GOOD.hex()}", "another one is too short"),
+        (f"\ufeff{GOOD.hex()}\n{OTHER.hex()}", "another one is too short"),
     ],
 )
 def test_what_is_refused(text: str, says: str) -> None:
     """The error says where, why and what to do, and not what was given."""
     with pytest.raises(ClusterError, match=says) as caught:
-        parse_secret(text, "here")
+        parse_secrets(text, "here")
     assert str(caught.value).startswith("here: ")
     assert not text.strip() or text.strip() not in str(caught.value)
 
 
-@pytest.mark.parametrize("mode", [0o644, 0o604, 0o602, 0o601, 0o660, 0o620, 0o610, 0o444])
-def test_open_to_others(tmp_path: Path, mode: int) -> None:
-    """A file that others on the machine can read or change is no secret, nor one of a group."""
-    path = tmp_path / "secret"
-    path.write_text(GOOD.hex())
-    path.chmod(mode)
-    with pytest.raises(
-        ClusterError, match=rf"others than its owner may .*mode {mode:o}\); run: chmod 600"
-    ):
-        read_secrets(path)
-
-
 def test_files(tmp_path: Path) -> None:
-    """The owner's file, which the owner may be unable to change; no folder, no big file."""
+    """The owner's file, which the owner may be unable to change; no folder, no big file.
+
+    tests/test_secret_files.py has all modes that are refused.
+    """
     path = tmp_path / "secret"
     path.write_text(GOOD.hex())
     for mode in (0o600, 0o400, 0o700, 0o440, 0o640):
         path.chmod(mode)
         assert read_secrets(path) == (GOOD,)
+    path.chmod(0o644)
+    with pytest.raises(ClusterError, match=r"others than its owner .*mode 644\); run: chmod 600"):
+        read_secrets(path)
     with pytest.raises(ClusterError, match="cannot read"):
         read_secrets(tmp_path / "none")
     os.mkfifo(tmp_path / "fifo", 0o600)
@@ -115,44 +123,6 @@ def test_known_keys() -> None:
         KeyUse.ELECTION: "5d4ea54f221162bd757a722033864e1992a67f91410e6fdd2e8d759851db8ad8",
     }
     assert derive_key(GOOD, b"d" * 16, KeyUse.PEERS).hex() != keys[KeyUse.PEERS]
-
-
-OTHER = bytes(range(200, 240))
-LONG = bytes(range(96))
-
-
-@pytest.mark.parametrize(
-    ("text", "secrets"),
-    [
-        (GOOD.hex(), (GOOD,)),
-        (f"{GOOD.hex()}\n{OTHER.hex()}\n", (GOOD, OTHER)),
-        (f"{OTHER.hex()}\r\n\r\n{GOOD.hex()}", (OTHER, GOOD)),
-        (f"{base64.b64encode(GOOD).decode()}\n{OTHER.hex()}", (GOOD, OTHER)),
-        # One secret that a program has wrapped.
-        (f"{GOOD.hex()[:60]}\n{GOOD.hex()[60:]}", (GOOD,)),
-        (base64.encodebytes(LONG[:60]).decode(), (LONG[:60],)),
-    ],
-)
-def test_one_secret_or_two(text: str, secrets: tuple[bytes, ...]) -> None:
-    """Two lines are two secrets; one that was wrapped is one, as before."""
-    assert parse_secrets(text, "here") == secrets
-
-
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        ("\n".join([GOOD.hex(), OTHER.hex(), LONG.hex()]), "3 secrets; it may have 2"),
-        (f"{base64.b64encode(LONG[:48]).decode()}\n{OTHER.hex()}", "write one secret in one line"),
-        (f"{GOOD.hex()}\n{'00' * 32}", "not random"),
-        (f"{GOOD.hex()}\n{OTHER.hex()[:40]}", "another one is too short"),
-        (f"{OTHER.hex()[:40]}\n{GOOD.hex()}", "another one is too short"),
-        (f"\ufeff{GOOD.hex()}\n{OTHER.hex()}", "another one is too short"),
-    ],
-)
-def test_what_may_be_something_else_is_refused(text: str, says: str) -> None:
-    """A start must not take another key than before by itself."""
-    with pytest.raises(ClusterError, match=says):
-        parse_secrets(text, "here")
 
 
 def test_a_file_is_read_again(tmp_path: Path) -> None:
