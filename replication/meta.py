@@ -19,7 +19,7 @@ whether the node votes.
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Final
 
 import msgpack
@@ -38,7 +38,7 @@ INCARNATIONS_MAX: Final = 256
 
 @dataclass(frozen=True, slots=True)
 class Meta:
-    """The identity and the promises of a node."""
+    """The identity and the promises of a node: the members of the file, in their order."""
 
     cluster_id: bytes
     """Derived from the cluster's name."""
@@ -117,20 +117,7 @@ class Meta:
 
 def encode_meta(meta: Meta) -> bytes:
     """The bytes of the file."""
-    members = {
-        "format": META_FORMAT,
-        "cluster_id": meta.cluster_id,
-        "node_id": meta.node_id,
-        "members": meta.members,
-        "promised_epoch": meta.promised_epoch,
-        "voter": meta.voter,
-        "cluster": meta.cluster,
-        "incarnations": meta.incarnations,
-        "met": meta.met,
-        "learners": meta.learners,
-        "known_to": meta.known_to,
-    }
-    return seal_file(META_MAGIC, msgpack.packb(members))
+    return seal_file(META_MAGIC, msgpack.packb({"format": META_FORMAT, **asdict(meta)}))
 
 
 def decode_meta(raw: bytes, path: str) -> Meta:
@@ -144,18 +131,8 @@ def decode_meta(raw: bytes, path: str) -> Meta:
             raise MetaDamagedError(path, f"format {members['format']}, not {META_FORMAT}")
         if "incarnations" not in members:
             raise OlderFormatError(path)
-        return Meta(
-            members["cluster_id"],
-            members["node_id"],
-            members["members"],
-            members["promised_epoch"],
-            members["voter"],
-            members["cluster"],
-            tuple(members["incarnations"]),
-            members["met"],
-            members["learners"],
-            members["known_to"],
-        )
+        known = {each.name: members[each.name] for each in fields(Meta)}
+        return Meta(**known | {"incarnations": tuple(known["incarnations"])})
     except (ValueError, KeyError, TypeError, ClusterError) as error:
         raise MetaDamagedError(path, f"its contents are invalid: {error!r}") from error
 
@@ -198,10 +175,7 @@ META: Final = "meta"
 
 def cluster_of(fs: FileSystem, folder: str) -> bytes:
     """The random id of its cluster; empty without one, or if the file cannot be read."""
-    try:
-        meta = load_meta(fs, f"{folder}/{META}")
-    except MetaDamagedError:
-        return b""
+    meta = _readable(fs, folder)
     return b"" if meta is None else meta.cluster
 
 
@@ -211,8 +185,12 @@ def node_of(fs: FileSystem, folder: str) -> int:
     A frame records what was synced on the disk of the node that made it. So a reader needs the
     node's index to tell a torn tail from corruption.
     """
-    try:
-        meta = load_meta(fs, f"{folder}/{META}")
-    except MetaDamagedError:
-        return 0
+    meta = _readable(fs, folder)
     return 0 if meta is None else meta.node_id
+
+
+def _readable(fs: FileSystem, folder: str) -> Meta | None:
+    try:
+        return load_meta(fs, f"{folder}/{META}")
+    except MetaDamagedError:
+        return None
