@@ -133,34 +133,6 @@ class ElectionTiming:
         assert self.heartbeat_ms < self.transfer_deadline_ms, "a transfer has more than one chance"
 
 
-def _no_tick() -> EpochTick | None:
-    return None
-
-
-def _take_nothing(tick: EpochTick) -> None:
-    del tick
-
-
-def _empty_log() -> LogState | None:
-    return LogState()
-
-
-def _hears_nobody() -> int | None:
-    return None
-
-
-def _no_stretch() -> float:
-    return 1.0
-
-
-def _nothing() -> None:
-    pass
-
-
-def _ignore(error: Exception) -> None:
-    del error
-
-
 @dataclass(frozen=True, slots=True)
 class OracleSettings:
     """The secret and the callbacks of the host, which run in the event loop and must not block."""
@@ -170,22 +142,22 @@ class OracleSettings:
     secrets: Callable[[], tuple[bytes, ...]] = field(repr=False)
     """Secrets of at least 32 random bytes, at present: the first encrypts, and each decrypts, so
     that members exchange a secret one after the other."""
-    tick: Callable[[], EpochTick | None] = _no_tick
+    tick: Callable[[], EpochTick | None] = lambda: None
     """Returns the tick for a leader's heartbeats; None for no tick."""
-    accept_tick: Callable[[EpochTick], None] = _take_nothing
+    accept_tick: Callable[[EpochTick], None] = lambda tick: None
     """Takes the tick of a heartbeat: ReplicationNode.accept_tick."""
-    log_state: Callable[[], LogState | None] = _empty_log
+    log_state: Callable[[], LogState | None] = LogState
     """Returns how complete this node's log is; None if it must not lead now (a learner, or shutting
     down), though it still votes. A preference only: safety does not depend on it."""
-    hears: Callable[[], int | None] = _hears_nobody
+    hears: Callable[[], int | None] = lambda: None
     """Returns the other node that leads, as the host knows by other means, or None. This node is no
     candidate then, and supports no other one than that leader."""
-    stretch: Callable[[], float] = _no_stretch
+    stretch: Callable[[], float] = lambda: 1.0
     """Returns the factor, 1 or more, by which a busy machine stretches the times of `timing`."""
-    changed: Callable[[], None] = _nothing
+    changed: Callable[[], None] = lambda: None
     """Called when the role or the leader has changed: call `suggests` and `leader` again. Poll them
     too, since the silence of a leader shows only there."""
-    failed: Callable[[Exception], None] = _ignore
+    failed: Callable[[Exception], None] = lambda error: None
     """Called when the disk has failed: the oracle takes no further part; stop the node."""
     listen: Address | None = None
     """The address to listen on, if it is not the member's own, as behind a port mapping."""
