@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
-from typing import Any, Final, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from raftos import state as raftos_state
 from raftos.storage import Log
@@ -24,6 +24,9 @@ from delaylog.replication.epochs import EpochTick
 from delaylog.replication.raftos_oracle.datagrams import Message, Refusal, Refused
 from delaylog.replication.raftos_oracle.settings import Address, OracleSettings
 from delaylog.replication.raftos_oracle.term_file import TermFile
+
+if TYPE_CHECKING:
+    from delaylog.replication.raftos_oracle.oracle import ElectionNode
 
 # --------------------------------------------------------------------------------------- timers
 
@@ -230,33 +233,12 @@ class EmptyLog(Log):
 NEVER_S = float("-inf")
 
 
-class Server(Protocol):
-    """The node, as a state uses it."""
-
-    host: str
-    port: int
-    loop: asyncio.AbstractEventLoop
-
-    @property
-    def cluster_count(self) -> int:
-        """The number of other nodes."""
-
-    def index_of(self, name: str) -> int | None:
-        """The index of a raftos name."""
-
-    def send(self, data: Message, destination: str | Address) -> asyncio.Future[None]: ...
-
-    def broadcast(self, data: Message) -> None: ...
-
-    def note_change(self) -> None: ...
-
-
 class ElectionState(raftos_state.State):
     """raftos' state of one node; several nodes may live in one process."""
 
-    def __init__(self, server: Server, storage: TermFile, settings: OracleSettings) -> None:
+    def __init__(self, server: ElectionNode, storage: TermFile, settings: OracleSettings) -> None:
         """Does not call raftos' own, which opens files and stores the loop in the class."""
-        self.server: Server = server
+        self.server: ElectionNode = server
         self.id = self._get_id(server.host, server.port)
         self.loop = server.loop
         self.storage = storage
@@ -301,7 +283,7 @@ class ElectionState(raftos_state.State):
 
     def is_majority(self, count: int) -> bool:
         """Whether this is a majority of all members; `cluster_count` does not include this node."""
-        return count > (self.server.cluster_count + 1) // 2
+        return count > (int(self.server.cluster_count) + 1) // 2
 
     def election_interval_s(self) -> float:
         """A random election timeout."""

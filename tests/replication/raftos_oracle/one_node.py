@@ -35,7 +35,7 @@ class OneNode:
             disk.mkdir("data")
         self.disk = disk
         self.storage = TermFile(disk, "data/vote", self.roster)
-        self.state = ElectionState(self, self.storage, settings(**own))
+        self.state = ElectionState(self, self.storage, settings(**own))  # type: ignore[arg-type]
 
     def send(self, data: dict[str, Any], destination: Any) -> asyncio.Future[None]:
         self.sent.append((destination, data))
