@@ -125,32 +125,21 @@ class _Tags:
         return self._running.digest()[:TAG_SIZE]
 
 
-class RecordWriter:
-    """Makes records: `begin`, `cover` each block, `end`; the results and the blocks are sent."""
+class RecordWriter(_Tags):
+    """Makes records: `head`, `cover` each block, `tag`; the results and the blocks are sent."""
 
-    def __init__(self, key: bytes) -> None:
-        self._tags = _Tags(key)
-
-    def begin(self, size: int) -> bytes:
+    def head(self, size: int) -> bytes:
         """The head of a record that carries `size` bytes."""
         assert size <= RECORD_BYTES_MAX
-        self._tags.begin(size)
+        self.begin(size)
         return SIZE.pack(size)
-
-    def cover(self, block: Block) -> None:
-        """Add a block that is sent."""
-        self._tags.cover(block)
-
-    def end(self) -> bytes:
-        """The tag."""
-        return self._tags.tag()
 
     def seal(self, blocks: list[Block]) -> list[Block]:
         """The blocks of a whole record."""
-        head = self.begin(sum(map(len, blocks)))
+        head = self.head(sum(map(len, blocks)))
         for block in blocks:
-            self._tags.cover(block)
-        return [head, *blocks, self._tags.tag()]
+            self.cover(block)
+        return [head, *blocks, self.tag()]
 
 
 class RecordReader:
@@ -303,7 +292,7 @@ class Outgoing:
             self._rest += self._messages.popleft()
             size += more
         self._open = True
-        return self._writer.begin(size)
+        return self._writer.head(size)
 
     def _cover(self, out: list[Block], bytes_max: int) -> int:
         """Hand out at least one block or slice of the open record; at its end, the tag."""
@@ -319,7 +308,7 @@ class Outgoing:
             taken += len(block)
         if not self._rest:
             self._open = False
-            out.append(self._writer.end())
+            out.append(self._writer.tag())
         return taken
 
 
