@@ -74,6 +74,15 @@ def not_leading(member: ClusterMember) -> ConflictError:
     return ConflictError(f"this node does not lead; {where}", leader=url)
 
 
+def find_member(members: Sequence[Member], text: str, field: str) -> int:
+    """The index of one of these members, by index or name; `field` names the text in an error."""
+    for each in members:
+        if text in (each.name, str(each.node)):
+            return each.node
+    there = ", ".join(f"{each.node} ({each.name})" for each in members)
+    raise BadRequestError(f"there is no member {text[:64]!a}; there are {there}", field=field)
+
+
 class MemberChanges:
     """The changes that are requested of one member. Errors are EngineErrors."""
 
@@ -128,7 +137,8 @@ class MemberChanges:
     ) -> Configuration:
         if wanted.action == "add":
             return self._add(before, wanted)
-        nodes = [self._find(text, before) for text in wanted.nodes]
+        there = [each for each in self._member.config.members if each.node in before.nodes]
+        nodes = [find_member(there, text, "nodes") for text in wanted.nodes]
         if wanted.action == "move":
             return self._move(before, nodes, wanted.contact)
         if wanted.contact:
@@ -306,13 +316,6 @@ class MemberChanges:
     def _name(self, node: int) -> str:
         return self._member.config.name_of(node)
 
-    def _find(self, text: str, configuration: Configuration) -> int:
-        for each in self._member.config.members:
-            if text in (each.name, str(each.node)) and each.node in configuration.nodes:
-                return each.node
-        there = ", ".join(f"{node} ({self._name(node)})" for node in configuration.nodes)
-        raise BadRequestError(f"there is no member {text[:64]!a}; there are {there}", field="nodes")
-
 
 # ---------------------------------------------------------------------------------------- calls
 
@@ -462,7 +465,7 @@ class OperatorCalls:
     async def hand_over(self, to: int | str | None) -> dict[str, Any]:
         """Hand over to another node. Raises EngineErrors."""
         member = self._member
-        target = None if to is None else self._find(to)
+        target = None if to is None else find_member(self._config.members, str(to), "to")
         self._check(target)
         replication = member.replication
         assert replication is not None, "it leads"
@@ -493,14 +496,6 @@ class OperatorCalls:
         addresses = dict(contact)
         force = bool(addresses.pop("force", False))
         return await MemberChanges(self._member).change(Wanted(action, nodes, addresses, force))
-
-    def _find(self, to: int | str) -> int:
-        """The index of a member, by index or name."""
-        for each in self._config.members:
-            if to in (each.node, each.name, str(each.node)):
-                return each.node
-        there = ", ".join(f"{each.node} ({each.name})" for each in self._config.members)
-        raise BadRequestError(f"there is no member {str(to)[:64]!a}; there are {there}", field="to")
 
     def _check(self, target: int | None) -> None:
         """Refuse a hand-over that cannot succeed, before sends are paused."""
