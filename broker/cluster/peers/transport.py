@@ -188,18 +188,13 @@ class PeerTransport:
         )
         self._dials_all = False
         self._listen = config.listen
-        self._hello = host.hello
-        self._folders = host.folders
+        self._host = host
         self._on_message = host.on_message
-        self._on_connect = host.on_connect
-        self._on_disconnect = host.on_disconnect
-        self._stretch = host.stretch
         self._limits = limits or PeerLimits()
         self._random = machine.random()
         self.nonce = partial(machine.random_bytes, NONCE_SIZE)
         """Returns random bytes for one handshake."""
         self._tls = config.tls
-        self._describe = host.describe
         self.counts = PeerCounts()
         """Counters since the start."""
         self.counts.include(config.addresses.keys() - {node})
@@ -365,13 +360,13 @@ class PeerTransport:
             return
         present = self._open.get(connection.peer)
         connected = None if present is None else present.folder
-        self._folders.judge(connection.peer, hello, folder, connected)
+        self._host.folders.judge(connection.peer, hello, folder, connected)
 
     def _was_removed(self, peer: int, folder: FolderIdentity | None) -> bool:
         """Whether a peer is no member. One with a later configuration may have been added again."""
         if peer not in self._removed:
             return False
-        return folder is None or folder.version <= self._folders.identity(peer).version
+        return folder is None or folder.version <= self._host.folders.identity(peer).version
 
     def opened(self, connection: Connection) -> None:
         """A peer is authenticated, and has sent HELLO and the identity of its folder."""
@@ -394,7 +389,7 @@ class PeerTransport:
         connection.traffic = traffic
         self._open[peer] = self._told[peer] = connection
         _LOGGER.log(self._level(peer), "node %d is connected", peer)
-        self._on_connect(peer)
+        self._host.on_connect(peer)
 
     def received(self, connection: Connection, message: Message) -> None:
         """A message of an open connection. May raise PeerError."""
@@ -431,7 +426,7 @@ class PeerTransport:
             del self._told[peer]
             _LOGGER.log(self._level(peer), "node %d is disconnected", peer)
             self._refused[peer] = self._refused.get(peer, 0) + 1 if connection.was_refused else 0
-            self._on_disconnect(peer, ended)
+            self._host.on_disconnect(peer, ended)
 
     def _level(self, peer: int) -> int:
         """The level at which a connection of the peer is logged: one of many that end soon is not
@@ -446,8 +441,8 @@ class PeerTransport:
         return Connection(
             self,
             self._identity,
-            self._hello,
-            folder=self._folders.identity,
+            self._host.hello,
+            folder=self._host.folders.identity,
             limits=self._limits,
             who=who,
             expected=expected,
@@ -456,7 +451,7 @@ class PeerTransport:
     def _who_at(self, host: str) -> str:
         """Who has connected from a host: several nodes of a test may have one."""
         known = [
-            self._describe(peer)
+            self._host.describe(peer)
             for peer, (at, _) in self._addresses.items()
             if self._names.is_at(at, host) and peer != self._identity.node
         ]
@@ -486,7 +481,7 @@ class PeerTransport:
             if other is not None:
                 # The peer has dialled this node already.
                 await asyncio.shield(other.lost)
-            who = f"{self._describe(peer)} at {host_port(self._addresses[peer])}"
+            who = f"{self._host.describe(peer)} at {host_port(self._addresses[peer])}"
             connection = self._connection(who, peer)
             await self._connect(peer, connection)
             if connection.hello is not None:
@@ -562,7 +557,7 @@ class PeerTransport:
         look_s = self._limits.look_ms / 1000
         blocked_s = now - self._looked_at - look_s
         self._looked_at = now
-        silent_ms = self._limits.silent_ms * self._stretch()
+        silent_ms = self._limits.silent_ms * self._host.stretch()
         for connection in [*self._alive]:
             if blocked_s > look_s:
                 connection.heard_at = min(now, connection.heard_at + blocked_s)
