@@ -15,11 +15,15 @@ from delaylog.broker.cluster.config import (
     Member,
     cluster_id_of,
 )
-from delaylog.broker.cluster.copies.damaged_files import heal, note_damage, noted_damage, set_aside
+from delaylog.broker.cluster.copies.damaged_files import (
+    NoCopyError,
+    heal,
+    note_damage,
+    noted_damage,
+    set_aside,
+)
 from delaylog.broker.cluster.copies.incoming_folder import MARK
 from delaylog.broker.cluster.member_files import META, new_learner, open_member
-from delaylog.broker.cluster.peers import PeerTransport
-from delaylog.broker.cluster.peers.transport import PeerConfig, PeerHost
 from delaylog.broker.host.machine import REAL
 from delaylog.client.child_broker import free_port
 from delaylog.replication.errors import ClusterError
@@ -29,7 +33,7 @@ from delaylog.replication.meta import MetaFile, load_meta
 from delaylog.storage.errors import CorruptionError, DiskFullError
 from delaylog.storage.files.os_file_system import OsFileSystem
 from delaylog.storage.files.space_reserve import RESERVE
-from tests.broker.cluster.peers.rig import AnyFolder
+from tests.broker.cluster.peers.rig import Rig
 from tests.storage.fake_disk import SURVIVALS, DiskCrashed, FakeDisk, Survival
 from tests.storage.small_disk import SmallDisk
 
@@ -141,7 +145,9 @@ def test_a_cluster_of_one_ends_with_its_error(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("voter", "end", "helps"), [(True, 500, True), (False, 500, False), (True, 0, False)]
 )
-def test_only_a_voter_with_data_helps(tmp_path: Path, voter: bool, end: int, helps: bool) -> None:
+def test_only_a_voter_with_data_helps(
+    tmp_path: Path, voter: bool, end: int, helps: bool, caplog: pytest.LogCaptureFixture
+) -> None:
     """A learner may hold anything, and a blank node nothing."""
     cluster = config()
     (tmp_path / "log").mkdir()
@@ -149,28 +155,21 @@ def test_only_a_voter_with_data_helps(tmp_path: Path, voter: bool, end: int, hel
     hello = Hello(cluster.cluster_id, 2, voter, 0, end)
 
     async def both() -> None:
-        def met(peer: int) -> None:
-            heard.append(other.hello_of(peer))
-
-        keys = cluster.keys(KeyUse.PEERS)
-        other = PeerTransport(
-            PeerConfig(2, cluster.cluster_id, lambda: keys, cluster.peers, cluster.peers[2]),
-            PeerHost(
-                lambda: hello,
-                AnyFolder(),
-                lambda peer, message: None,
-                met,
-                lambda peer, ended: None,
-            ),
-            REAL,
+        rig = Rig()
+        rig.addresses = cluster.peers
+        other = await rig.start(
+            2,
+            cluster_id=cluster.cluster_id,
+            keys=lambda: cluster.keys(KeyUse.PEERS),
+            hello=lambda: hello,
+            on_connect=lambda peer: heard.append(other.transport.hello_of(peer)),
         )
-        await other.start()
         try:
             # Where nobody helps, the other one must have been heard of by then.
             seconds = 30 if helps else 4
             await heal(OsFileSystem(), str(tmp_path), cluster, ERROR, REAL, seconds=seconds)
         finally:
-            await other.stop()
+            await other.transport.stop()
 
     if helps:
         asyncio.run(both())
@@ -180,8 +179,9 @@ def test_only_a_voter_with_data_helps(tmp_path: Path, voter: bool, end: int, hel
         assert meta is not None
         assert not meta.voter
     else:
-        with pytest.raises(CorruptionError):
+        with pytest.raises(NoCopyError, match="a bad frame"):
             asyncio.run(both())
+        assert "no other voter with data answers" in caplog.text
         assert [path.name for path in tmp_path.iterdir()] == ["log"]
     assert heard
     said = heard[0]

@@ -8,34 +8,14 @@ from __future__ import annotations
 import asyncio
 import sys
 
-from delaylog.broker.cluster.peers import PeerTransport
-from delaylog.broker.cluster.peers.transport import PeerConfig, PeerHost
-from delaylog.broker.host.machine import REAL
-from delaylog.replication.messages import Hello
-from tests.broker.cluster.peers.rig import CLUSTER, KEY, AnyFolder, ack
+from tests.broker.cluster.peers.rig import Rig, ack
 
 
 async def main(ports: list[int]) -> None:
-    addresses = {node: ("127.0.0.1", port) for node, port in enumerate(ports)}
-    count = 0
-
-    def answer(peer: int, message: object) -> None:
-        nonlocal count
-        count += 1
-        transport.send(peer, ack(count))
-
-    transport = PeerTransport(
-        PeerConfig(1, CLUSTER, lambda: (KEY,), addresses, addresses[1]),
-        PeerHost(
-            lambda: Hello(CLUSTER, 1, True, 0, 0),
-            AnyFolder(),
-            answer,
-            lambda peer: None,
-            lambda peer, ended: None,
-        ),
-        REAL,
-    )
-    await transport.start()
+    rig = Rig()
+    rig.addresses = {node: ("127.0.0.1", port) for node, port in enumerate(ports)}
+    node = await rig.start(1)
+    node.on_message = lambda peer, _: node.transport.send(peer, ack(len(node.messages)))
     await asyncio.Event().wait()
 
 

@@ -59,7 +59,6 @@ async def test_a_name_that_moves_is_found_again(
     rig: Rig, zone: Zone, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It cannot be resolved at first; then it has one address, and after a restart another."""
-    rig.make_addresses(2)
     port = rig.addresses[1][1]
     rig.addresses[1] = ("beta.example", port)
     one = await rig.start(0)
@@ -81,7 +80,6 @@ async def test_a_name_that_moves_is_found_again(
 async def test_a_name_that_no_server_can_have_is_dialled_again(
     rig: Rig, host: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    rig.make_addresses(2)
     rig.addresses[1] = (host, rig.addresses[1][1])
     one = await rig.start(0)
     await until(lambda: one.transport.counts.peers[1].dials_failed > 1)
@@ -90,7 +88,6 @@ async def test_a_name_that_no_server_can_have_is_dialled_again(
 
 async def test_a_dead_name_server_has_one_look_up(rig: Rig, zone: Zone) -> None:
     """However often the name is dialled; and `stop` does not wait for the look-up."""
-    rig.make_addresses(2)
     rig.addresses[1] = ("beta.example", rig.addresses[1][1])
     zone.dead.add("beta.example")
     one = await rig.start(0, limits=PeerLimits(stranger_ms=20))
@@ -100,13 +97,11 @@ async def test_a_dead_name_server_has_one_look_up(rig: Rig, zone: Zone) -> None:
 
 
 async def test_ipv6(rig: Rig) -> None:
-    rig.make_addresses(2)
     rig.addresses = {node: ("::1", port) for node, (_, port) in rig.addresses.items()}
     await rig.pair()
 
 
 async def test_without_a_host_it_listens_on_all_addresses(rig: Rig) -> None:
-    rig.make_addresses(2)
     one = await rig.start(0)
     await rig.start(1, listen=("", rig.addresses[1][1]))
     await until(lambda: one.transport.connected() == {1})
@@ -121,7 +116,6 @@ async def test_a_peer_that_refuses_each_connection_is_dialled_ever_less(
 ) -> None:
     """As one of another release does, or one with another secret."""
     caplog.set_level(logging.INFO)
-    rig.make_addresses(2)
     came = await rig.listen(1)
     loop, times = asyncio.get_running_loop(), []
     one = await rig.start(0, limits=QUICK)
@@ -144,7 +138,6 @@ async def test_a_peer_that_refuses_each_connection_is_dialled_ever_less(
 
 async def test_a_peer_that_is_away_is_dialled_at_the_same_pace(rig: Rig) -> None:
     """Nothing listens there, as between the end of a process and its next start."""
-    rig.make_addresses(2)
     one = await rig.start(0, limits=QUICK)
     await until(lambda: one.transport.counts.peers[1].dials_failed > 50)
     await rig.start(1)
@@ -164,7 +157,6 @@ async def test_a_dial_that_is_given_up_closes_its_connection(rig: Rig) -> None:
         writer.close()
 
     begun = asyncio.Event()
-    rig.make_addresses(2)
     async with await asyncio.start_server(silent, *rig.addresses[1]):
         one = await rig.start(0)
         await asyncio.wait_for(begun.wait(), WAIT_S)
