@@ -236,6 +236,14 @@ class Rig:
         self.fakes.append(fake)
         return fake
 
+    async def proven(self, *, hello: bool = True) -> Fake:
+        """Node 0, which has proven itself to node 1 and said who it is, or has not yet."""
+        fake = await self.dial(1)
+        await fake.prove(0, 1)
+        if hello:
+            fake.hello(0)
+        return fake
+
     async def listen(self, node: int) -> asyncio.Queue[Fake]:
         """Stand where this node should listen; gives each connection that comes."""
         came: asyncio.Queue[Fake] = asyncio.Queue()

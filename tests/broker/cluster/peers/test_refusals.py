@@ -35,9 +35,7 @@ QUICK = PeerLimits(stranger_ms=1_000, silent_ms=5_000)
 
 async def still_serves(rig: Rig, node: Node) -> None:
     """A sound peer gets through afterwards."""
-    fake = await rig.dial(1)
-    await fake.prove(0, 1)
-    fake.hello(0)
+    fake = await rig.proven()
     assert isinstance((await fake.receive())[0], Hello)
     fake.send(ack(77))
     await until(lambda: (0, ack(77)) in node.messages)
@@ -98,9 +96,7 @@ async def test_wrong_key_dials(rig: Rig) -> None:
 async def test_a_whole_conversation_again(rig: Rig) -> None:
     """All bytes of a sound dialler, sent a second time, get as far as a wrong proof."""
     node = await rig.start(1)
-    first = await rig.dial(1)
-    await first.prove(0, 1)
-    first.hello(0)
+    first = await rig.proven()
     first.send(ack(1))
     await until(lambda: node.messages)
     second = await rig.dial(1)
@@ -138,8 +134,7 @@ async def test_hello(rig: Rig, first: Hello | None) -> None:
     """Who has proven itself, but begins with something else than its own HELLO."""
 
     node = await rig.start(1)
-    fake = await rig.dial(1)
-    await fake.prove(0, 1)
+    fake = await rig.proven(hello=False)
     fake.send(*([] if first is None else [first]))
     await fake.closed()
     long = isinstance(first, Append)
@@ -151,8 +146,7 @@ async def test_hello(rig: Rig, first: Hello | None) -> None:
 async def test_hello_does_not_come(rig: Rig) -> None:
     """Proven, and then silent: it is nobody yet."""
     node = await rig.start(1, limits=QUICK)
-    fake = await rig.dial(1)
-    await fake.prove(0, 1)
+    fake = await rig.proven(hello=False)
     await fake.closed()
     assert node.refused == {Refused.LATE: 1}
     assert not node.story
@@ -196,9 +190,7 @@ async def test_bad_records(rig: Rig) -> None:
         node.messages.clear()
         node.story.clear()
         node.transport.counts.refused.clear()
-        fake = await rig.dial(1)
-        await fake.prove(0, 1)
-        fake.hello(0)
+        fake = await rig.proven()
         await until(lambda: node.story)
         table = bad_records(fake)
         assert len(table) == kinds
@@ -302,8 +294,7 @@ async def test_silent_peer(rig: Rig) -> None:
     """It neither sends nor reads any more, like a stopped process: dead within half a second."""
 
     node = await rig.start(1)
-    fake = await rig.dial(1)
-    await fake.prove(0, 1)
+    fake = await rig.proven(hello=False)
     loop = asyncio.get_running_loop()
     begun = loop.time()
     fake.hello(0)
@@ -318,9 +309,7 @@ async def test_slow_reader(rig: Rig) -> None:
     """It sends, but reads nothing: what waits for it is bounded."""
     limit = 4 << 20
     node = await rig.start(1, limits=PeerLimits(outgoing_bytes_max=limit))
-    fake = await rig.dial(1)
-    await fake.prove(0, 1)
-    fake.hello(0)
+    fake = await rig.proven()
     await until(lambda: node.story)
     fake.writer.transport.pause_reading()  # type: ignore[attr-defined]
     message = Append(1, 2, 3, 4, 5, EpochTick(), bytes(1 << 20))
