@@ -55,7 +55,8 @@ class Gift:
         self._limits = limits
         self._steady_s = steady_s
         self._room = threading.Condition()
-        self._stopped = ""
+        self.stopped = ""
+        """Why the copy was given up; empty while it was not."""
         self.sent = 0
         self.taken = 0
         self.progress_at = steady_s()
@@ -75,23 +76,18 @@ class Gift:
     def stop(self, why: str) -> None:
         """Send no more of it."""
         with self._room:
-            self._stopped = why
+            self.stopped = why
             self._room.notify()
-
-    @property
-    def stopped(self) -> str:
-        """Why the copy was given up; empty while it was not."""
-        return self._stopped
 
     # ------------------------------------------------------------------ the thread's side
 
     def put(self, name: str, offset: int, data: bytes) -> None:
         """Send bytes of a file once there is room. Raises CopyStopped."""
         with self._room:
-            while self.sent - self.taken >= self._limits.window_bytes and not self._stopped:
+            while self.sent - self.taken >= self._limits.window_bytes and not self.stopped:
                 self._room.wait()
-            if self._stopped:
-                raise CopyStopped(self._stopped)
+            if self.stopped:
+                raise CopyStopped(self.stopped)
             at = self.sent
             self.sent += len(data)
         self._tell(CopyPart(self.offer.epoch, self.offer.copy, at, offset, name, data))
