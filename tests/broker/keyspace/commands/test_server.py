@@ -163,12 +163,12 @@ def test_in_a_transaction(ours: Ours) -> None:
 
 def test_list_tells_of_clients(executor: Executor) -> None:
     first, second = Ours(executor), Ours(executor)
-    first.call("CLIENT SETNAME one")
+    first.run(["CLIENT SETNAME one", "CLIENT SETINFO LIB-NAME redis-py"])
     second.run(["SELECT 3", "SUBSCRIBE c"])
     lines = first.value("CLIENT LIST").decode().splitlines()
     clients = [dict(pair.split("=", 1) for pair in line.split(" ")) for line in lines]
     assert [client["id"] for client in clients] == ["1", "2"]
-    assert clients[0]["name"] == "one"
+    assert (clients[0]["name"], clients[0]["lib-name"]) == ("one", "redis-py")
     assert clients[0]["cmd"] == "client|list"
     assert (clients[1]["db"], clients[1]["flags"], clients[1]["sub"]) == ("3", "P", "1")
     assert clients[1]["cmd"] == "subscribe"

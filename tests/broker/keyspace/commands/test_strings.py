@@ -1,4 +1,7 @@
-"""Strings: their effects, and sums of long doubles. The differential tests compare the replies."""
+"""Strings, keys that expire, and sums of long doubles: effects and edges.
+
+The differential tests compare the replies.
+"""
 
 from __future__ import annotations
 
@@ -37,6 +40,17 @@ def test_an_expired_key_is_not_there() -> None:
     assert pair.send("INCR l") == ":1"
     pair.check()
     assert [b"DEL", b"k"] in pair.effects
+
+
+def test_expired_keys_leave_by_an_effect() -> None:
+    pair = Pair()
+    pair.send("SET k v PX 5")
+    pair.send("SET l v")
+    pair.executor.begin(NOW_MS + 5)
+    assert pair.send("KEYS *") == "*1 l"
+    assert pair.send("RENAMENX l k") == ":1"
+    assert pair.effects[-2:] == [[b"DEL", b"k"], [b"RENAMENX", b"l", b"k"]]
+    pair.check()
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ from random import Random
 import pytest
 
 from delaylog.broker.keyspace.keyspace import Keyspace
-from delaylog.broker.keyspace.registry import COMMANDS
 from delaylog.broker.keyspace.running.executor import Executor
 from delaylog.broker.keyspace.running.session import Session
 from delaylog.broker.keyspace.running.shared_state import OneUser
@@ -46,37 +45,6 @@ def run(executor: Executor, session: Session, *lines: str) -> list[str]:
 
 def denied(name: str) -> str:
     return f"-NOPERM this user has no permissions to run the '{name}' command"
-
-
-def test_which_commands_every_user_may_run() -> None:
-    entries = [
-        entry
-        for command in COMMANDS.values()
-        if command.group != "module"
-        for entry in (command, *command.subcommands.values())
-        if not entry.subcommands or entry.arity == -1
-    ]
-    found = {entry.name.decode() for entry in entries if not entry.guarded}
-    assert {name for name in found if not name.endswith("|help")} == OPEN
-
-
-def test_all_others_are_refused(executor: Executor, limited: Session) -> None:
-    executor.begin(0)
-    run(executor, executor.connect(0), "SET k kept")
-    for name, line in (
-        ("get", "GET k"),
-        ("set", "SET k x"),
-        ("multi", "MULTI"),
-        ("subscribe", "SUBSCRIBE news"),
-        ("blpop", "BLPOP k 0"),
-        ("eval", "EVAL return 0"),
-        ("config|get", "CONFIG GET *"),
-        ("flushall", "FLUSHALL"),
-        ("client|kill", "CLIENT KILL ID 1"),
-    ):
-        assert run(executor, limited, line) == [denied(name)]
-    assert run(executor, limited, "ACL WHOAMI", "PING") == ["$7", "default", "+PONG"]
-    assert run(executor, executor.connect(0), "GET k") == ["$4", "kept"]
 
 
 @pytest.mark.parametrize("count", [2, 20])

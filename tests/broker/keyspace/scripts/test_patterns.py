@@ -31,54 +31,11 @@ CALLS = [
     "return {string.gsub(ARGV[1], ARGV[2], {a = 'A', b = 1, ab = false})}",
     "return {string.gsub(ARGV[1], ARGV[2], function(a, b) return tostring(b) .. a end)}",
 ]
-PIECES = [
-    "a",
-    "b",
-    "c",
-    ".",
-    "(",
-    ")",
-    "()",
-    "*",
-    "+",
-    "-",
-    "?",
-    "^",
-    "$",
-    "%",
-    "%a",
-    "%A",
-    "%d",
-    "%s",
-    "%w",
-    "%1",
-    "%2",
-    "%b()",
-    "%bab",
-    "%f[a]",
-    "%f[%w]",
-    "[ab]",
-    "[^a]",
-    "[a-c]",
-    "[%a]",
-    "[]",
-    "[]]",
-    "[a",
-    "(a)",
-    "(.-)",
-    "(a*)",
-    "(.)",
-    "%%",
-    "%(",
-    "%z",
-    "a-",
-    ".-",
-    ".*",
-    "a?",
-    "%",
-    "%f",
-    "%b",
-]
+_PIECES = """
+a b c . ( ) () * + - ? ^ $ % %a %A %d %s %w %1 %2 %b() %bab %f[a] %f[%w] [ab] [^a] [a-c]
+[%a] [] []] [a (a) (.-) (a*) (.) %% %( %z a- .- .* a? % %f %b
+"""
+PIECES = _PIECES.split()
 
 
 def _compare(native: Any, slow: Any, subject: bytes, pattern: bytes) -> None:

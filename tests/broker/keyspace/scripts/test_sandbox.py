@@ -20,25 +20,13 @@ def _error(toy: Any, source: str, **options: Any) -> bytes:
     return reply.text
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "python",
-        "os",
-        "io",
-        "package",
-        "require",
-        "module",
-        "dofile",
-        "loadfile",
-        "debug",
-        "newproxy",
-        "getfenv",
-        "setfenv",
-        "print",
-        "__redis__err__handler",
-    ],
-)
+_OUTSIDE = """
+python os io package require module dofile loadfile debug newproxy getfenv setfenv print
+__redis__err__handler
+"""
+
+
+@pytest.mark.parametrize("name", _OUTSIDE.split())
 def test_what_is_not_listed_is_not_there(toy: Any, name: str) -> None:
     assert MISSING % name.encode() in _error(toy, f"return {name}")
     assert MISSING % name.encode() in _error(toy, f"return _G['{name}']")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from delaylog.broker.keyspace.keyspace import Keyspace
+from delaylog.broker.keyspace.keyspace import Keyspace, ListValue
 from delaylog.broker.keyspace.values.sorted_set import SortedSetValue
 from delaylog.broker.keyspace.values.stream import StreamValue
 
@@ -14,11 +14,8 @@ def plain(value: Any) -> Any:
     if isinstance(value, SortedSetValue):
         return ("zset", value.large, list(value.order), value.scores)
     if isinstance(value, StreamValue):
-        return ("stream", value.plain() if hasattr(value, "plain") else None)
-    if isinstance(value, bytes):
-        return value
-    inside = list(value) if hasattr(value, "popleft") else value
-    return (type(value), inside)
+        return ("stream", value.plain())
+    return (type(value), list(value) if isinstance(value, ListValue) else value)
 
 
 def contents_of(keyspace: Keyspace) -> Any:
