@@ -10,15 +10,14 @@ from __future__ import annotations
 import contextlib
 import io
 import re
-import shlex
-import socket
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.broker.resp.conftest import RespBroker
-from tests.broker.resp.shown import next_shown
+from tests.programs import run_program
+from tests.redis_reference import reference_programs
 
 _ROOT = Path(__file__).parents[3]
 _DOCUMENTS = (_ROOT / "docs" / "REDIS.md", _ROOT / "README.md")
@@ -39,23 +38,16 @@ def _blocks(language: str) -> list[Any]:
 
 
 class Session:
-    """One connection on which a document's commands are run."""
+    """A document's commands, each typed into redis-cli."""
 
     def __init__(self, port: int) -> None:
-        self._socket = socket.create_connection(("127.0.0.1", port), 20)
-        self._stream = self._socket.makefile("rb")
+        self._program = reference_programs() / "redis-cli", "-p", port, "--no-raw"
         self._came: dict[str, str] = {}
         """What stands in the document -> what came in its place."""
 
     def run(self, line: str) -> str:
         """Run a command line; returns what is shown."""
-        words = shlex.split(self._now(line))
-        # As redis-cli, a line feed in double quotes may be written as an escape.
-        argv = [word.replace("\\n", "\n").encode() for word in words]
-        parts = [b"*%d\r\n" % len(argv)]
-        parts += [b"$%d\r\n%b\r\n" % (len(word), word) for word in argv]
-        self._socket.sendall(b"".join(parts))
-        return next_shown(self._stream)
+        return run_program(*self._program, input=f"{self._now(line)}\n", check=True).stdout.rstrip()
 
     def check(self, line: str, expected: str) -> None:
         """Run a command line that shows this, but for ids, receipts and times."""
@@ -68,19 +60,14 @@ class Session:
     def _now(self, line: str) -> str:
         return _PASSING.sub(lambda found: self._came.get(found[0], found[0]), line)
 
-    def close(self) -> None:
-        """End."""
-        self._stream.close()
-        self._socket.close()
-
 
 @pytest.mark.parametrize("session", _blocks("redis-cli"))
 def test_sessions_show_what_they_say(resp_broker: RespBroker, session: str) -> None:
     _make_empty(resp_broker)
-    with contextlib.closing(Session(resp_broker.resp_port)) as client:
-        for step in session.removeprefix("> ").split("\n> "):
-            line, _, expected = step.rstrip("\n").partition("\n")
-            client.check(line, expected)
+    client = Session(resp_broker.resp_port)
+    for step in session.removeprefix("> ").split("\n> "):
+        line, _, expected = step.rstrip("\n").partition("\n")
+        client.check(line, expected)
 
 
 @pytest.mark.parametrize("program", _blocks("python"))
@@ -95,8 +82,8 @@ def test_programs_print_what_they_say(resp_broker: RespBroker, program: str) -> 
 
 def _make_empty(broker: RespBroker) -> None:
     """No keys, no topics: each block begins anew."""
-    with contextlib.closing(Session(broker.resp_port)) as client:
-        assert client.run("FLUSHALL") == client.run("FUNCTION FLUSH") == "OK"
+    client = Session(broker.resp_port)
+    assert client.run("FLUSHALL") == client.run("FUNCTION FLUSH") == "OK"
     for topic in broker.call("GET", "/v1/topics").json["topics"]:
         answer = broker.call("DELETE", f"/v1/topics/{topic['topic']}?force=true")
         assert answer.status in (200, 204), answer.body
