@@ -8,24 +8,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from pathlib import Path
-from random import Random
-from typing import Any, cast
 
 import pytest
 
-from delaylog.broker.calls.serving_node import ServingNode
-from delaylog.broker.engine.engine import Engine, Setup
-from delaylog.broker.host.clock import BrokerClock
-from delaylog.broker.host.machine import REAL
 from delaylog.broker.keyspace.command import Args
 from delaylog.broker.keyspace.registry import COMMANDS, WORDS, Run, command
 from delaylog.broker.keyspace.replies import Reply
-from delaylog.broker.keyspace.running.shared_state import ServerState
-from delaylog.broker.resp.connection import Connection
-from delaylog.broker.resp.face import RespFace
 from delaylog.storage.errors import DiskFailedError
-from delaylog.storage.files.os_file_system import OsFileSystem
-from tests.broker.resp.test_turns import Transport
+from tests.broker.resp.test_turns import Rig
+from tests.waiting import until
 
 FAILURES: list[Exception] = []
 
@@ -47,34 +38,12 @@ def halfway() -> Iterator[None]:
     del COMMANDS[b"halfway"]
 
 
-class Rig:
-    """A node and clients of it."""
-
-    def __init__(self, folder: Path) -> None:
-        clock = BrokerClock()
-        engine = Engine(OsFileSystem(), str(folder), Setup(random=Random(1)), now_ms=clock.now_ms())
-        self.fatal: list[BaseException] = []
-        self.node = ServingNode(engine, clock, self.fatal.append, machine=REAL)
-        self.face = RespFace(self.node, ServerState())
-        self.node.start()
-
-    def connect(self) -> tuple[Connection, Transport]:
-        connection, transport = Connection(self.face), Transport()
-        connection.connection_made(cast(Any, transport))
-        return connection, transport
-
-    async def ask(self, line: bytes) -> bytes:
-        """What a new client is answered."""
-        connection, transport = self.connect()
-        connection.data_received(line + b"\r\n")
-        async with asyncio.timeout(30):
-            while not transport.told:  # noqa: ASYNC110
-                await asyncio.sleep(0.005)
-        return transport.told
-
-    async def stop(self) -> None:
-        await self.face.stop()
-        await self.node.stop()
+async def ask(it: Rig, line: bytes) -> bytes:
+    """What a new client is answered."""
+    connection, transport = it.connect()
+    connection.data_received(line + b"\r\n")
+    await until(lambda: transport.told)
+    return transport.told
 
 
 @pytest.mark.parametrize(
@@ -90,25 +59,23 @@ class Rig:
 async def test_the_keyspace_comes_back_from_the_log(tmp_path: Path, request_bytes: bytes) -> None:
     FAILURES.append(MemoryError())
     it = Rig(tmp_path)
-    assert await it.ask(b"SET k kept") == b"+OK\r\n"
-    assert await it.ask(b"SET expires kept PX 100000") == b"+OK\r\n"
+    assert await ask(it, b"SET k kept") == b"+OK\r\n"
+    assert await ask(it, b"SET expires kept PX 100000") == b"+OK\r\n"
     same_turn, told = it.connect()
     hostile, _ = it.connect()
     same_turn.data_received(b"SET k lost\r\n")
     hostile.data_received(request_bytes)
     # A change that nobody may hear of is no change: the client is closed, not answered.
-    async with asyncio.timeout(30):
-        while not told.aborted:  # noqa: ASYNC110
-            await asyncio.sleep(0.005)
+    await until(lambda: told.aborted)
     assert told.told == b""
-    assert await it.ask(b"GET k") == b"$4\r\nkept\r\n"
-    assert await it.ask(b"EXISTS halfway other") == b":0\r\n"
-    assert await it.ask(b"SET k again") == b"+OK\r\n"
+    assert await ask(it, b"GET k") == b"$4\r\nkept\r\n"
+    assert await ask(it, b"EXISTS halfway other") == b":0\r\n"
+    assert await ask(it, b"SET k again") == b"+OK\r\n"
     assert not it.fatal
     await it.stop()
     it = Rig(tmp_path)
-    assert await it.ask(b"GET k") == b"$5\r\nagain\r\n"
-    assert await it.ask(b"DBSIZE") == b":2\r\n"
+    assert await ask(it, b"GET k") == b"$5\r\nagain\r\n"
+    assert await ask(it, b"DBSIZE") == b":2\r\n"
     assert it.node.engine.state.keyspace.next_expiry_ms() is not None
     await it.stop()
 
@@ -126,7 +93,7 @@ async def test_a_turn_that_finds_no_memory_for_its_frame_has_not_been(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     it = Rig(tmp_path)
-    assert await it.ask(b"SET k kept") == b"+OK\r\n"
+    assert await ask(it, b"SET k kept") == b"+OK\r\n"
 
     def no_memory(*_: object, **__: object) -> bytes:
         raise MemoryError
@@ -137,10 +104,8 @@ async def test_a_turn_that_finds_no_memory_for_its_frame_has_not_been(
         )
         connection, told = it.connect()
         connection.data_received(b"SET k lost\r\n")
-        async with asyncio.timeout(30):
-            while not told.aborted:  # noqa: ASYNC110
-                await asyncio.sleep(0.005)
-    assert await it.ask(b"GET k") == b"$4\r\nkept\r\n"
+        await until(lambda: told.aborted)
+    assert await ask(it, b"GET k") == b"$4\r\nkept\r\n"
     assert not it.fatal
     await it.stop()
 

@@ -69,25 +69,38 @@ class Transport:
         """Nothing is known of it."""
 
 
+class Rig:
+    """A node with its endpoint, and clients of it."""
+
+    def __init__(self, folder: Path, *, after_write: bool = False) -> None:
+        clock = BrokerClock()
+        self.fatal: list[BaseException] = []
+        setup = Setup(random=Random(1))
+        engine = Engine(OsFileSystem(), str(folder), setup, now_ms=clock.now_ms())
+        self.node = ServingNode(engine, clock, self.fatal.append, machine=REAL)
+        self.face = RespFace(self.node, ServerState(), after_write=after_write)
+        self.node.start()
+
+    def connect(self) -> tuple[Connection, Transport]:
+        connection, transport = Connection(self.face), Transport()
+        connection.connection_made(cast(Any, transport))
+        return connection, transport
+
+    async def stop(self) -> None:
+        await self.face.stop()
+        await self.node.stop()
+
+
 Served: TypeAlias = tuple[Engine, list[tuple[Connection, Transport]]]
 
 
 @asynccontextmanager
 async def serving(folder: Path, count: int, *, after_write: bool = False) -> AsyncIterator[Served]:
     """The engine of a node, and its Redis clients. The node must not fail meanwhile."""
-    clock = BrokerClock()
-    engine = Engine(OsFileSystem(), str(folder), Setup(random=Random(1)), now_ms=clock.now_ms())
-    fatal: list[BaseException] = []
-    node = ServingNode(engine, clock, fatal.append, machine=REAL)
-    face = RespFace(node, ServerState(), after_write=after_write)
-    node.start()
-    clients = [(Connection(face), Transport()) for _ in range(count)]
-    for connection, transport in clients:
-        connection.connection_made(cast(Any, transport))
-    yield engine, clients
-    await face.stop()
-    await node.stop()
-    assert not fatal
+    it = Rig(folder, after_write=after_write)
+    yield it.node.engine, [it.connect() for _ in range(count)]
+    await it.stop()
+    assert not it.fatal
 
 
 def hold_syncs(log: PhysicalLog, while_: Callable[[], object] = lambda: True) -> Event:
