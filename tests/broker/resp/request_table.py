@@ -54,6 +54,8 @@ REQUESTS: list[Case] = [
     ("sloppy line ends", b"*1\rX$4\rYPINGzz" + PING, [[b"PING"], [b"PING"]], None),
     ("many sloppy", b"*1\rX$4\rYPINGzz" * 40, [[b"PING"]] * 40, None),
     ("many with sloppy values", b"*1\r\n$4\r\nPINGzz" * 40, [[b"PING"]] * 40, None),
+    ("heads with a lone return", b"*1\rJUNK\r\n$4\r\nPING\r\n" * 20, [], b"expected '$', got 'U'"),
+    ("heads that share a line", b"*1\r$4\r\n$4\r\nPING\r\n" * 20, [], b"expected '$', got '4'"),
     # Typed.
     ("typed", b"PING\r\n", [[b"PING"]], None),
     ("typed without carriage return", b"PING\n", [[b"PING"]], None),

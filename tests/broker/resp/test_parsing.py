@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from delaylog.broker.resp.parser import CommandParser
+from delaylog.broker.resp.parser import CommandParser, cut_usual
 from tests.broker.resp.reading import LineByLine, full, read, written
 from tests.broker.resp.request_table import LONG, MANY, PING, REQUESTS, Case, Commands
 from tests.effort import tries
@@ -275,3 +275,39 @@ def test_random_bytes_as_redis_reads_them(redis: Reference) -> None:
         else:
             typed = redis.ask(line + b"QUIT\r\n")
             assert typed == redis.ask(written(commands) + b"QUIT\r\n"), line
+
+
+# A pipeline that is cut at all line ends, against the parser that reads line by line.
+
+VALUES = st.one_of(st.binary(max_size=12), st.sampled_from([b"", b"\r\n", b"$1\r\na", b"x" * 1025]))
+
+
+@given(
+    commands=st.integers(1, 4).flatmap(
+        lambda count: st.lists(
+            st.lists(VALUES, min_size=count, max_size=count), min_size=1, max_size=9
+        )
+    )
+    | st.lists(st.lists(VALUES, min_size=1, max_size=4), min_size=1, max_size=9),
+    before=st.binary(max_size=5),
+    cut=st.integers(0, 40),
+    most=st.integers(1, 12),
+)
+def test_what_is_cut_is_what_is_read_line_by_line(
+    commands: list[list[bytes]], before: bytes, cut: int, most: int
+) -> None:
+    data = written(commands)
+    data = data[: max(len(data) - cut, 0)]
+    found, end = cut_usual(before + data, len(before), most)
+    parser = LineByLine()
+    parser.feed(data[: end - len(before)])
+    assert found == parser.next_commands(100)
+    assert parser.unread_bytes == 0
+    assert len(found) <= most
+    if all(b"\r\n" not in v and len(v) <= 1024 for command in commands for v in command):
+        parser = LineByLine()
+        parser.feed(data)
+        expected = parser.next_commands(most)
+        assert found == expected[: len(found)]
+        # Of more words than the first has, fewer commands may be looked at than were asked for.
+        assert found or not expected
