@@ -65,50 +65,6 @@ def fill_keys(client: RespClient) -> None:
     assert client.call("DL.SEND", "t", 0, "body", "ID", "before") == b"before"
 
 
-@pytest.mark.parametrize(
-    "argv",
-    [
-        ("SET", "new", "v"),
-        ("GETSET", "text", "v"),
-        ("INCR", "counter"),
-        ("RPUSH", "list", "d"),
-        ("LMOVE", "list", "other", "LEFT", "RIGHT"),
-        ("HSET", "hash", "g", "2"),
-        ("SADD", "set", "m"),
-        ("ZADD", "due", "2", "n"),
-        ("XADD", "stream", "*", "f", "v"),
-        ("DL.SEND", "t", 0, "body"),
-    ],
-    ids=lambda argv: argv[0],
-)
-def test_what_takes_room(shared: Filled, argv: tuple[str, ...]) -> None:
-    client = shared.broker.connect()
-    assert is_error(client.call(*argv), "DISKFULL"), client.call(*argv)
-    client.close()
-
-
-@pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """One whose disk is full all the time; it must leave well."""
-    folder = tmp_path_factory.mktemp("full")
-    taken = folder / "taken"
-    program = [sys.executable, FILLING, str(DISK_MIB), str(taken)]
-    broker = RespBroker(folder, "--resp", "RESP", limits=LIMITS, program=program)
-    broker.start()
-    try:
-        client = broker.connect()
-        fill_keys(client)
-        it = Filled(broker, taken)
-        it.fill()
-        yield it
-        assert client.call("GET", "text") == b"v", "nothing of all that was done"
-        assert client.call("LRANGE", "list", 0, -1) == [b"a", b"b", b"c"]
-        it.give_back()
-        assert broker.stop() == 0
-    finally:
-        broker.kill()
-
-
 def test_the_words_and_what_goes_on(filled: Filled) -> None:
     """Refused whole, in a transaction too; removals are durable through a kill."""
     client = filled.broker.connect()
@@ -116,7 +72,8 @@ def test_the_words_and_what_goes_on(filled: Filled) -> None:
     waiter = filled.broker.connect()
     waiter.send("BLPOP", "queue", 0)
     filled.fill()
-    assert str(client.call("SET", "new", "v")) == REFUSED
+    for takes in (("SET", "new", "v"), ("XADD", "stream", "*", "f", "v"), ("DL.SEND", "t", 0, "x")):
+        assert str(client.call(*takes)) == REFUSED, takes
     assert client.call("GET", "text") == b"v"
     assert client.call("LPOP", "list") == b"a"
     assert client.call("HDEL", "hash", "f") == 1

@@ -138,18 +138,6 @@ def test_a_send_may_say_its_backoff_and_headers(
     assert attempts == 2
 
 
-def test_filters_and_groups(client: RespClient, resp_broker: RespBroker, topic: str) -> None:
-    client.call("DL.SEND", topic, 0, "first")
-    assert resp_broker.call("PUT", f"/v1/topics/{topic}/groups/late", {}).status == 201
-    client.pipeline(
-        ("DL.SEND", topic, 0, "red", "TAGS", 1, "red"),
-        ("DL.SEND", topic, 0, "blue", "TAGS", 1, "blue"),
-    )
-    assert [m[2] for m in received(client, topic, "TAGS", 1, "blue")] == [b"blue"]
-    assert [m[2] for m in received(client, topic, "GROUP", "late")] == [b"red", b"blue"]
-    assert is_error(client.call("DL.RECEIVE", topic, 1, "GROUP", "none"), "UNKNOWN")
-
-
 def test_an_id_that_was_acked_is_free_for_the_next_command(client: RespClient, topic: str) -> None:
     """In one pipeline: a job ends and is armed again under its id."""
     client.call("DL.SEND", topic, 0, "first", "ID", "job")

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 import redis
 
-from tests.coroutines import pytest_pyfunc_call  # noqa: F401
 from tests.redis.servers import RedisServer
 
 
