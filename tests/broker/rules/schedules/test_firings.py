@@ -1,4 +1,8 @@
-"""Catch-up: the policies against a plain list of the instants of an outage."""
+"""What becomes of a due instant.
+
+Catch-up: the policies against a plain list of the instants of an outage. Jitter: stable, spread,
+and never past the next instant. Overlap: the table of decisions.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +14,19 @@ from hypothesis import strategies as st
 
 from delaylog.broker.rules.schedules import firings
 from delaylog.broker.rules.schedules.firings import (
+    Action,
     CatchUp,
     check_window,
     count_instants,
+    decide_overlap,
+    due_ms,
     first_after_outage,
 )
 from delaylog.broker.rules.schedules.instants import next_instant
 from delaylog.broker.rules.schedules.timing import Timing
+from delaylog.contract.calls.schedules import OVERLAPS
 from delaylog.contract.members import MemberError
+from tests.broker.rules.schedules.walk import walk
 from tests.effort import tries
 
 HOUR = 3_600_000
@@ -35,13 +44,7 @@ NOW = 1_800_000_000_000
 
 def missed_by(timing: Timing, pending: int, now: int) -> list[int]:
     """All instants of an outage."""
-    missed, at = [], pending
-    while at < now:
-        missed.append(at)
-        following = next_instant(timing, at)
-        assert following is not None
-        at = following
-    return missed
+    return list(walk(timing, pending - 1, now))
 
 
 def model(missed: list[int], now: int, rule: CatchUp) -> list[int]:
@@ -80,23 +83,6 @@ def test_instants_are_the_models(timing: Timing, policy: str, outage: int, windo
     assert fired_by(timing, pending, NOW, rule) == model(missed, NOW, rule)
     if missed:
         assert count_instants(timing, pending, NOW) == len(missed)
-
-
-@pytest.mark.parametrize(
-    ("policy", "hours", "fired"),
-    [("none", 3, 0), ("latest", 3, 1), ("all", 3, 3), ("none", 960, 0), ("latest", 960, 1)],
-)
-def test_an_hourly_schedule_after_an_outage(policy: str, hours: int, fired: int) -> None:
-    """Back at half past: 3 h and 40 days; `all` goes back to its window only."""
-    timing = Timing(interval_ms=HOUR, start_ms=0)
-    now = NOW - NOW % HOUR + HOUR // 2
-    pending = now - HOUR // 2 - (hours - 1) * HOUR
-    found = fired_by(timing, pending, now, CatchUp(policy))
-    assert len(found) == fired
-    if policy == "latest":
-        assert found == [now - HOUR // 2]
-    whole = fired_by(timing, pending, now, CatchUp("all", 10 * HOUR))
-    assert len(whole) == min(hours, 10)
 
 
 def test_the_newest_instant_of_a_long_outage_costs_few_steps(
@@ -171,3 +157,51 @@ def test_a_window_has_at_most_so_many_instants(timing: Timing, window: int) -> N
     assert error.value.field == "catch_up_window_ms"
     check_window(replace(timing, count=100_000), wider)
     check_window(timing, replace(wider, policy="latest"))
+
+
+@given(
+    st.binary(max_size=40),
+    st.integers(0, 2**50),
+    st.none() | st.integers(1, 10**9),
+    st.integers(0, 10**9),
+)
+def test_a_firing_is_due_before_the_next_instant(
+    schedule: bytes, instant: int, step: int | None, jitter: int
+) -> None:
+    """In [instant, instant + jitter], before the next instant, and the same each time."""
+    following = None if step is None else instant + step
+    due = due_ms(schedule, instant, following, jitter)
+    assert instant <= due <= instant + jitter
+    assert following is None or due < following
+    assert due == due_ms(schedule, instant, following, jitter)
+
+
+DUES = [11_862, 371, 16_305]
+
+
+def test_equal_schedules_spread() -> None:
+    """10,000 schedules of one instant over a minute; a cluster shares these values."""
+    dues = [due_ms(b"s%d" % n, 0, None, 59_999) for n in range(10_000)]
+    seconds = [sum(1 for due in dues if due // 1_000 == s) for s in range(60)]
+    assert min(seconds) > 110
+    assert max(seconds) < 230
+    assert dues[:3] == DUES
+
+
+TABLE = {
+    "allow": (Action.FIRE, Action.FIRE, Action.FIRE),
+    "skip": (Action.FIRE, Action.SKIP, Action.SKIP),
+    "buffer_one": (Action.FIRE, Action.BUFFER, Action.SKIP),
+    "replace": (Action.FIRE, Action.REPLACE, Action.REPLACE),
+}
+"""Without an open message, with one, and with one and a buffered firing."""
+
+
+@pytest.mark.parametrize("overlap", OVERLAPS)
+def test_decisions(overlap: str) -> None:
+    """Each policy in each situation."""
+    found = tuple(
+        decide_overlap(overlap, open_last=open_last, buffered=buffered)
+        for open_last, buffered in ((False, False), (True, False), (True, True))
+    )
+    assert found == TABLE[overlap]
