@@ -1,4 +1,5 @@
-"""The next instant: order, start and end, timings that never fire, changed zone data, its cost."""
+"""The next instant: order, start and end, timings that never fire, changed zone data, and how an
+instant is shown on the wall clock."""
 
 from __future__ import annotations
 
@@ -10,7 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from delaylog.broker.rules.schedules.instants import (
+    LocalTime,
     instants_of,
+    local_time,
     next_instant,
     next_instant_after_change,
     wall_s,
@@ -19,6 +22,7 @@ from delaylog.broker.rules.schedules.timing import Timing, check_timing
 from delaylog.broker.rules.schedules.zones import PACKAGED, Zones
 from delaylog.contract.calls.schedules import INSTANT_MS_MAX
 from delaylog.contract.members import MemberError
+from tests.broker.rules.schedules.walk import walk
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
@@ -180,3 +184,50 @@ def test_a_zone_that_the_data_lacks_is_an_error() -> None:
     """A host file of that name is never read."""
     with pytest.raises(MemberError, match="has no zone"):
         next_instant(Timing(cron="0 9 * * *", zone="Mars/Olympus"), 0)
+
+
+YEAR_MS = 1_798_761_600_000
+"""2027 begins, in UTC."""
+
+
+def marked(timing: Timing) -> list[LocalTime]:
+    """The marked instants of 2027."""
+    found = walk(timing, YEAR_MS, YEAR_MS + 365 * DAY_MS)
+    return [one for one in (local_time(timing, at) for at in found) if one.mark]
+
+
+@pytest.mark.parametrize(
+    ("timing", "found"),
+    [
+        (
+            Timing(cron="30 2 * * *", zone="Europe/Berlin", fold="both"),
+            [
+                LocalTime("2027-03-28T03:00:00+02:00", "moved"),
+                LocalTime("2027-10-31T02:30:00+02:00", "repeated"),
+                LocalTime("2027-10-31T02:30:00+01:00", "repeated"),
+            ],
+        ),
+        (
+            Timing(rrule="FREQ=DAILY;BYHOUR=2", zone="Europe/Berlin", start_ms=YEAR_MS),
+            [
+                LocalTime("2027-03-28T03:00:00+02:00", "moved"),
+                LocalTime("2027-10-31T02:00:00+02:00", "repeated"),
+            ],
+        ),
+        (
+            Timing(cron="0 */2 * * *", zone="Australia/Lord_Howe"),
+            [],
+        ),
+        (Timing(cron="30 2 * * *", zone="Asia/Tokyo"), []),
+    ],
+)
+def test_marks_are_where_the_clocks_change(timing: Timing, found: list[LocalTime]) -> None:
+    """All marked instants of a year."""
+    assert marked(timing) == found
+
+
+def test_an_interval_keeps_its_milliseconds() -> None:
+    """In the zone, although it follows elapsed time."""
+    timing = Timing(interval_ms=1_500, start_ms=YEAR_MS, zone="Asia/Kathmandu")
+    found = local_time(timing, YEAR_MS + 1_500)
+    assert found == LocalTime("2027-01-01T05:45:01.500+05:45", "")

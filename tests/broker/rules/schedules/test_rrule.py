@@ -11,13 +11,14 @@ from dateutil.rrule import rrulestr
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from delaylog.broker.rules.schedules.instants import local_time, next_instant
+from delaylog.broker.rules.schedules.instants import local_time
 from delaylog.broker.rules.schedules.rrule import recurrence
 from delaylog.broker.rules.schedules.rrule_text import members_of_text, parsed_rrule
 from delaylog.broker.rules.schedules.timing import Timing, check_timing
 from delaylog.broker.rules.schedules.wall_clock import WallClock
 from delaylog.broker.rules.schedules.zones import PACKAGED
 from delaylog.contract.members import MemberError
+from tests.broker.rules.schedules.walk import walk, walls
 from tests.effort import tries
 
 DAYS = ("MO", "TU", "WE", "TH", "FR", "SA", "SU")
@@ -69,12 +70,7 @@ def rules(draw: st.DrawFn) -> str:
 def test_times_are_those_of_dateutil(text: str, start: datetime) -> None:
     """The first twelve times, one after the other."""
     start = start.replace(microsecond=0, fold=0)
-    mine = recurrence(text, start)
-    found: list[datetime] = []
-    at = mine.next_wall(start - timedelta(seconds=1))
-    while at is not None and len(found) < 12:
-        found.append(at)
-        at = mine.next_wall(at)
+    found = list(islice(walls(recurrence(text, start), start - timedelta(seconds=1)), 12))
     # Where ours ends after 50 years, theirs goes on to the year 9999.
     theirs = islice(rrulestr(text, dtstart=start), len(found) if len(found) == 12 else 0)
     assert found == (list(theirs) or found)
@@ -90,12 +86,8 @@ def test_positions_are_those_of_the_whole_week() -> None:
 def test_numbered_weekdays_go_with_others() -> None:
     """RFC 5545: each Monday, and the first Wednesday of the month."""
     start = datetime(2027, 1, 1, 9, tzinfo=UTC).replace(tzinfo=None)
-    mine, at, found = recurrence("FREQ=MONTHLY;BYDAY=MO,1WE", start), start, []
-    for _ in range(5):
-        following = mine.next_wall(at)
-        assert following is not None
-        found.append((following.month, following.day))
-        at = following
+    mine = recurrence("FREQ=MONTHLY;BYDAY=MO,1WE", start)
+    found = [(at.month, at.day) for at in islice(walls(mine, start), 5)]
     assert found == [(1, 4), (1, 6), (1, 11), (1, 18), (1, 25)]
 
 
@@ -265,11 +257,7 @@ def test_until_is_the_last_instance_that_may_be(until: str, last: int) -> None:
     members = members_of_text(
         {"rrule": f"DTSTART;TZID=Europe/Berlin:20270101T090000\nRRULE:FREQ=DAILY;UNTIL={until}"}
     )
-    timing, found = check_timing(members), list[int]()
-    at = next_instant(timing, 0)
-    while at is not None:
-        found.append(at)
-        at = next_instant(timing, at)
+    found = list(walk(check_timing(members), 0))
     start_ms = members["start_ms"]
     assert found == [start_ms + day * 86_400_000 for day in range(last)]
 
@@ -321,10 +309,8 @@ def test_an_exception_leaves_one_instance_out(exception: str) -> None:
     text = f"DTSTART;TZID=Europe/Berlin:20270101T090000\nRRULE:FREQ=DAILY;COUNT=3\n{exception}"
     timing = check_timing(members_of_text({"rrule": text}))
     assert timing.start_ms is not None
-    first = next_instant(timing, 0)
-    assert first == timing.start_ms
-    assert next_instant(timing, first) == first + 2 * 86_400_000
-    assert next_instant(timing, first + 2 * 86_400_000) is None
+    start_ms = timing.start_ms
+    assert list(walk(timing, 0)) == [start_ms, start_ms + 2 * 86_400_000]
 
 
 @pytest.mark.parametrize(
@@ -355,12 +341,8 @@ def test_a_time_in_a_gap_has_the_offset_before_it(zone: str, rule: str, wanted: 
     """RFC 5545, 3.3.10 and 3.3.5; the days around it as ever, and no instant twice."""
     timing = check_timing({"rrule": f"FREQ=DAILY;{rule}", "zone": zone, "start_ms": 0})
     assert timing.gap == "shift"
-    at: int | None = int(datetime.fromisoformat(wanted).timestamp() * 1_000) - 3 * 86_400_000
-    found = []
-    while at is not None and len(found) < 9:
-        at = next_instant(timing, at)
-        assert at is not None
-        found.append(local_time(timing, at).text)
+    after_ms = int(datetime.fromisoformat(wanted).timestamp() * 1_000) - 3 * 86_400_000
+    found = [local_time(timing, at).text for at in islice(walk(timing, after_ms), 9)]
     assert wanted in found
     instants = [datetime.fromisoformat(each) for each in found]
     assert instants == sorted(set(instants))
@@ -390,10 +372,7 @@ def test_instants_over_a_gap_are_those_of_the_standard(text: str, zone: str, bef
     if not whole:
         # Behind the last wall others may be mixed with those of the gap.
         wanted = [at for at in wanted if at < wanted[-1] - 86_400_000]
-    found = list[int]()
-    for _ in wanted:
-        found.append(next_instant(timing, found[-1] if found else 0) or 0)
-    assert found == wanted
+    assert list(islice(walk(timing, 0), len(wanted))) == wanted
 
 
 def test_a_rule_may_have_its_prefix_and_small_letters() -> None:

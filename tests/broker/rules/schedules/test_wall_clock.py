@@ -1,16 +1,65 @@
-"""Wall times to instants: random expressions around random clock changes against the oracle."""
+"""Wall times to instants, against an oracle that walks over UTC.
+
+A golden table has what the oracle said of the times around each clock change. Random expressions
+around random changes are compared with the oracle itself.
+"""
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from delaylog.broker.rules.schedules.instants import next_instant
 from delaylog.broker.rules.schedules.timing import Timing
-from tests.broker.rules.schedules.oracle import TURNS, Case, instants, seconds
+from tests.broker.rules.schedules.oracle import (
+    TURNS,
+    Case,
+    all_cases,
+    instants,
+    read_table,
+    seconds,
+    utc,
+)
+from tests.broker.rules.schedules.walk import walk
 from tests.effort import tries
 
+ROWS = read_table()
+ROWS_BY_CASE = dict(ROWS)
 CHANGES = [line.split() for line in TURNS.split("\n") if line]
+
+
+def ours(case: Case) -> list[int]:
+    """The instants of a case by the product, in seconds."""
+    timing = Timing(cron=case.cron, zone=case.zone, gap=case.gap, fold=case.fold)
+    found = list(walk(timing, case.from_s * 1_000 - 1, case.to_s * 1_000))
+    assert all(at % 1_000 == 0 for at in found)
+    return [at // 1_000 for at in found]
+
+
+def test_the_table_has_what_it_is_for() -> None:
+    """At least 300 instants in 12 zones, both forms and all policies, and no case but ours."""
+    assert [case for case, _ in ROWS] == all_cases()
+    assert len({case.zone for case, _ in ROWS}) >= 12
+    assert sum(len(found) for _, found in ROWS) >= 300
+    assert {case.six for case, _ in ROWS} == {True, False}
+    policies = {(case.gap, case.fold) for case, _ in ROWS}
+    assert {gap for gap, _ in policies} == {"next", "skip"}
+    assert {fold for _, fold in policies} == {"first", "second", "both"}
+
+
+@pytest.mark.parametrize("zone", sorted({case.zone for case, _ in ROWS}))
+def test_instants_are_those_of_the_table(zone: str) -> None:
+    """Every case of the zone, from its first instant on."""
+    for case, found in ROWS:
+        if case.zone == zone:
+            assert [utc(at) for at in ours(case)] == [utc(at) for at in found], case
+
+
+@pytest.mark.parametrize("case", all_cases()[::25], ids=lambda case: case.zone)
+def test_the_oracle_still_makes_the_table(case: Case) -> None:
+    """A sample, since the walk takes a minute for the whole: the stored lines are the oracle's."""
+    assert ROWS_BY_CASE[case] == instants(case)
 
 
 def numbers(low: int, high: int) -> st.SearchStrategy[str]:
@@ -42,12 +91,7 @@ def test_instants_are_the_oracles(
     zone, turn = change[0], seconds(change[1])
     start = turn - turn % 60 + shift * 60
     case = Case(zone, " ".join(fields), gap, fold, start, start + 6 * 3_600)
-    timing = Timing(cron=case.cron, zone=zone, gap=gap, fold=fold)
-    found, at = [], next_instant(timing, start * 1_000 - 1)
-    while at is not None and at < case.to_s * 1_000:
-        found.append(at // 1_000)
-        at = next_instant(timing, at)
-    assert found == instants(case)
+    assert ours(case) == instants(case)
 
 
 @settings(max_examples=tries(200), deadline=None)

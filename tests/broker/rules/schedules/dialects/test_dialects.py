@@ -28,12 +28,12 @@ from delaylog.broker.rules.schedules.dialects.table import (
     readings,
     with_converted,
 )
-from delaylog.broker.rules.schedules.instants import next_instant
 from delaylog.broker.rules.schedules.rrule_text import members_of_text
 from delaylog.broker.rules.schedules.timing import check_timing
 from delaylog.contract.members import MemberError
 from tests.broker.rules.schedules.dialects.oracle import SHOWN, first_instants, read_corpus
 from tests.broker.rules.schedules.dialects.systemd import ask, read_events
+from tests.broker.rules.schedules.walk import walk
 from tests.effort import tries
 
 START_MS = 1_798_761_600_000
@@ -43,12 +43,8 @@ START_MS = 1_798_761_600_000
 def instants(members: dict[str, Any], most: int = SHOWN) -> list[str]:
     """The first instants of a timing from 2027 on, in UTC."""
     timing = check_timing({"start_ms": START_MS, **members} if "rrule" in members else members)
-    found: list[str] = []
-    at = next_instant(timing, START_MS - 1)
-    while at is not None and len(found) < most:
-        found.append(f"{datetime.fromtimestamp(at / 1_000, UTC):%Y-%m-%dT%H:%M:%S}")
-        at = next_instant(timing, at)
-    return found
+    found = islice(walk(timing, START_MS - 1), most)
+    return [f"{datetime.fromtimestamp(at / 1_000, UTC):%Y-%m-%dT%H:%M:%S}" for at in found]
 
 
 @pytest.mark.parametrize(("dialect", "line", "wanted"), read_corpus())
