@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 from crc32c import crc32c
 
-from delaylog.broker.engine.schedules.schedule import AHEAD_MS, PROGRESS, Progress
+from delaylog.broker.engine.schedules.schedule import AHEAD_MS, PROGRESS
 from delaylog.storage.errors import CorruptionError
 from delaylog.storage.files.file_system import File, FileSystem
 from delaylog.storage.layout import NEVER_MS, Int64Array
@@ -90,10 +90,6 @@ class Columns:
         if not 0 <= slot < self.top:
             return 0
         return int(self.blocks[slot >> BLOCK_BITS][Column.NUMBER, slot & _INSIDE])
-
-    def progress(self, slot: int) -> Progress:
-        """How far the schedule in a slot has come."""
-        return Progress(*self.row(slot)[Column.PROGRESS :])
 
     def set(self, slot: int, first: int, values: Sequence[int]) -> None:
         """Change the columns of a slot from `first` on."""

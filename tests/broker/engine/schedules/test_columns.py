@@ -109,18 +109,6 @@ def test_slots_are_used_again_last_freed_first() -> None:
         columns.add(3, values(1))
 
 
-def test_a_change_is_seen_by_its_number() -> None:
-    """A checkpoint of unchanged columns writes nothing."""
-    columns = Columns()
-    columns.add(0, values(1))
-    before = columns.changes
-    columns.share()
-    columns.row(0)
-    assert columns.changes == before
-    columns.set(0, Column.PLACE, [5])
-    assert columns.changes > before
-
-
 @pytest.mark.parametrize(
     ("flags", "progress", "wake_ms"),
     [
@@ -141,4 +129,3 @@ def test_when_a_row_wakes(flags: int, progress: Progress, wake_ms: int) -> None:
     assert buffered_in(block).tolist() == [False]
     columns.set(0, Column.PROGRESS, Progress(1, 1, buffered_ms=4).values())
     assert buffered_in(block).tolist() == [True]
-    assert columns.progress(0) == Progress(1, 1, buffered_ms=4)

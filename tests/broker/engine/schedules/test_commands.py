@@ -160,7 +160,8 @@ def test_a_topic_goes_with_its_schedules_and_stays_for_them(host: ScheduleHost) 
 
 def test_lists_are_in_pages(host: ScheduleHost) -> None:
     """Each schedule keeps its place, also over a change and a restart; a new one may fill a gap."""
-    for name in ("c", "a", "b", "d"):
+    for name in ("c", "a", "of another topic", "b", "d"):
+        host.topic_name = "other" if "topic" in name else "t"
         host.put(name, cron="0 9 * * *")
     assert host.list_names(limit=3) == ["c", "a", "b"]
     after = host.one("b").number

@@ -1,4 +1,5 @@
-"""Definitions: in the log, then in a file, which is rewritten when most of it is stale."""
+"""Definitions: in the log, then in a file, which is rewritten when most of it is stale; and those
+that are kept in memory."""
 
 from __future__ import annotations
 
@@ -10,7 +11,13 @@ import pytest
 
 from delaylog.broker.engine.schedules import definitions as module
 from delaylog.broker.engine.schedules.columns import Column
-from delaylog.broker.engine.schedules.definitions import HEADER, decode, encode
+from delaylog.broker.engine.schedules.definitions import (
+    ENTRY_BYTES,
+    HEADER,
+    DefinitionCache,
+    decode,
+    encode,
+)
 from delaylog.broker.engine.schedules.table import named_files
 from delaylog.storage.errors import CorruptionError, DiskFullError
 from delaylog.storage.work import Work
@@ -292,3 +299,20 @@ def test_power_cuts(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
             rig.table._cache._entries.clear()
             assert rig.contents() == model
         rig.disk.crash_at, rig.disk.full_at = 0, frozenset()
+
+
+def test_the_least_recently_used_goes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By bytes; one that is too large is not kept, nor is what it replaced."""
+    monkeypatch.setattr(module, "BYTES_MAX", 10 * ENTRY_BYTES)
+    cache = DefinitionCache()
+    for number in range(1, 11):
+        cache.put(a_schedule(number, f"s{number}", 5), 0)
+    assert cache.get(1) is not None
+    cache.put(a_schedule(11, "s11", 5), 0)
+    assert [number for number in range(1, 12) if cache.get(number) is None] == [2]
+    cache.put(a_schedule(3, "s3", 5), 5 * ENTRY_BYTES)
+    assert cache.get(3) is None
+    cache.drop(4)
+    cache.drop(4)
+    assert cache.get(4) is None
+    assert cache._bytes == 8 * ENTRY_BYTES

@@ -44,17 +44,3 @@ def test_a_row_is_read_back_with_shared_values() -> None:
     assert one.spec.timing is other.spec.timing
     assert one.spec.rules is other.spec.rules
     assert one.progress is not other.progress
-
-
-def test_a_schedule_at_another_point_is_another_object() -> None:
-    """With the same definition; the first one stays as it is."""
-    one, to = example(), Progress(9, 9)
-    other = one.at(to)
-    assert (other.progress, one.progress.next_ms) == (to, 1)
-    assert (other.number, other.topic, other.name, other.note) == (7, 3, "daily", "why")
-    assert other.spec is one.spec
-
-
-def test_an_id_is_the_name_and_the_instant() -> None:
-    """As `schedule@instant`."""
-    assert example().id_at(1_800_000_000_000) == "daily@1800000000000"

@@ -13,7 +13,12 @@ import pytest
 
 from delaylog.broker.engine.schedules import definitions
 from delaylog.broker.engine.schedules.schedule import Progress, Schedule
-from delaylog.broker.engine.schedules.table import ScheduleTable, named_files
+from delaylog.broker.engine.schedules.table import (
+    AwaitedMessages,
+    NameIndex,
+    ScheduleTable,
+    named_files,
+)
 from delaylog.storage.errors import CorruptionError
 from delaylog.storage.files.os_file_system import OsFileSystem
 from tests.broker.engine.schedules.tables import Rig, a_schedule, numbered, run, through_disk
@@ -134,23 +139,6 @@ def test_a_number_names_one_schedule_only() -> None:
     assert rig.table.get(a) is None
     assert rig.table.get(0) is None
     assert rig.table.get(numbered(9, 9)) is None
-
-
-def test_pages_of_a_topic() -> None:
-    """In the order of places, from behind a number on, whether that is there or not."""
-    rig, (a, _, c) = table_of(1, 2, 3)
-    rig.add("other", 4, topic=2)
-    last = rig.add("s9", 5)
-    rig.drop(c)
-
-    def names(after: int) -> list[str]:
-        return [one.name for one in rig.table.of_topic(1, after)]
-
-    assert names(0) == ["s0", "s1", "s9"]
-    assert names(a) == ["s1", "s9"]
-    assert names(c) == ["s9"]
-    assert names(last) == []
-    assert list(rig.table.of_topic(3)) == []
 
 
 def test_names_with_one_hash_are_distinguished(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -305,3 +293,56 @@ def test_a_table_is_a_dict_of_schedules(seed: int) -> None:
         other = rig.empty()
         other.restore(saved[0])
         assert rig.contents(other) == saved[1]
+
+
+@pytest.mark.parametrize("seed", range(tries(20)))
+def test_awaited_messages_are_a_list_of_pairs(seed: int) -> None:
+    """A schedule is forgotten with all of its messages when one ends; nothing else remains."""
+    random, awaited = Random(seed), AwaitedMessages()
+    model: dict[int, int] = {}
+    for _ in range(200):
+        # A message belongs to one schedule.
+        origin = random.randrange(30)
+        number = origin % 7
+        what = random.randrange(4)
+        if what < 2:
+            awaited.add(origin, number)
+            model[origin] = number
+        elif what == 2:
+            awaited.forget(number)
+            model = {other: of for other, of in model.items() if of != number}
+        else:
+            origins = random.sample(range(40), 3)
+            ended = {model[origin] for origin in origins if origin in model}
+            assert awaited.ended(origins) == ended
+            model = {other: of for other, of in model.items() if of not in ended}
+        assert len(awaited) == len(model)
+        assert sorted(awaited.schedules()) == sorted(set(model.values()))
+    awaited.clear()
+    assert (len(awaited), awaited.schedules()) == (0, [])
+
+
+def test_an_index_of_names_is_a_dict() -> None:
+    """Entered, replaced, forgotten and entered again."""
+    random, index, model = Random(1), NameIndex(), dict[int, int]()
+    hashes = [random.randrange(-(2**63), 2**63) or 1 for _ in range(2_000)]
+    for slot in range(9_000):
+        hash_ = random.choice(hashes)
+        if random.random() < 0.6:
+            index.put(np.array([hash_]), np.array([slot]))
+            model[hash_] = slot
+        elif hash_ in model:
+            index.forget(np.array([hash_]))
+            del model[hash_]
+    assert {hash_: index.find(hash_) for hash_ in hashes} == {
+        hash_: model.get(hash_) for hash_ in hashes
+    }
+
+
+def test_an_index_does_not_grow_with_what_was_forgotten() -> None:
+    """A hundred thousand schedules that came and went, one at a time."""
+    index = NameIndex()
+    for hash_ in range(1, 100_000):
+        index.put(np.array([hash_]), np.array([0]))
+        index.forget(np.array([hash_]))
+    assert index._table.slots <= 8_192
