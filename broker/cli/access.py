@@ -13,19 +13,17 @@ import secrets
 import sys
 from typing import Any
 
-from delaylog.broker.cli.arguments import (
-    add_action,
-    add_broker,
-    add_examples,
-    add_option,
-    add_options,
-    complete_folders,
-    name,
-)
+from delaylog.broker.cli.arguments import add_broker, add_option, add_options, name
 from delaylog.broker.cli.connection import call, given
 from delaylog.broker.cli.failures import DONE, UsageError
 from delaylog.broker.cli.output import emit, print_table, say
-from delaylog.broker.cli.parser import add_actions, add_json
+from delaylog.broker.cli.parser import (
+    add_action,
+    add_actions,
+    add_examples,
+    add_json,
+    complete_folders,
+)
 from delaylog.broker.cli.values import time_text
 from delaylog.broker.engine.access.token_form import RANDOM_BYTES, make_token
 from delaylog.broker.host.settings import default_of

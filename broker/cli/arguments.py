@@ -14,13 +14,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, Final, Literal
 
-from delaylog.broker.cli.parser import (
-    add_action,
-    add_examples,
-    add_json,
-    complete_files,
-    complete_folders,
-)
+from delaylog.broker.cli.parser import add_json, complete_files
 from delaylog.broker.cli.values import is_time, parse_lifetime, parse_span, parse_time, value_text
 from delaylog.broker.host.rows import Option
 from delaylog.contract.members import (
@@ -34,27 +28,6 @@ from delaylog.contract.members import (
     TextList,
     TextMap,
 )
-
-__all__ = [
-    "add_action",
-    "add_broker",
-    "add_examples",
-    "add_json",
-    "add_option",
-    "add_options",
-    "complete_files",
-    "complete_folders",
-    "count",
-    "flag_of",
-    "in_options",
-    "lifetime",
-    "minus",
-    "moment",
-    "name",
-    "number",
-    "span",
-    "utf8",
-]
 
 CONNECTION: Final = (
     Option("url", "http://127.0.0.1:8711", "the broker; commas separate the nodes of a cluster"),

@@ -15,19 +15,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from delaylog.broker.cli.arguments import (
-    add_broker,
-    add_examples,
-    add_option,
-    flag_of,
-    in_options,
-    minus,
-    name,
-)
+from delaylog.broker.cli.arguments import add_broker, add_option, flag_of, in_options, minus, name
 from delaylog.broker.cli.connection import call, given, interruptible, listed
 from delaylog.broker.cli.failures import DONE, UsageError
 from delaylog.broker.cli.output import emit, print_members, print_table, say
-from delaylog.broker.cli.parser import add_action, add_actions
+from delaylog.broker.cli.parser import add_action, add_actions, add_examples
 from delaylog.broker.cli.values import is_time, plain_name, span_text, time_text, value_text
 from delaylog.client.errors import BadRequest
 from delaylog.contract.calls import shapes

@@ -10,20 +10,19 @@ from dataclasses import asdict
 from random import SystemRandom
 from typing import TYPE_CHECKING, Any, Final
 
-from delaylog.broker.cli.arguments import (
-    add_action,
-    add_broker,
-    add_option,
-    complete_files,
-    complete_folders,
-    span,
-)
+from delaylog.broker.cli.arguments import add_broker, add_option, span
 from delaylog.broker.cli.cluster_certs import add_certs, certs_command
 from delaylog.broker.cli.connection import client_of, given, waiting
 from delaylog.broker.cli.doctor.cluster import doctor_command
 from delaylog.broker.cli.failures import DONE, WRONG
 from delaylog.broker.cli.output import emit, print_table
-from delaylog.broker.cli.parser import add_actions, add_json
+from delaylog.broker.cli.parser import (
+    add_action,
+    add_actions,
+    add_json,
+    complete_files,
+    complete_folders,
+)
 from delaylog.broker.cli.progress import Progress
 from delaylog.broker.cli.values import span_text, time_text
 from delaylog.client import AsyncPlainClient
@@ -165,7 +164,12 @@ async def cluster_command(args: argparse.Namespace) -> int:
                 answer = await client.leading()
             else:
                 answer = await client.cluster()
-    _PRINT.get(args.action, _print_change)(answer, args)
+    if not args.json:
+        _PRINT.get(args.action, _print_change)(answer)
+    elif args.action == "members":
+        _emit_members(answer)
+    else:
+        emit(answer)
     return DONE
 
 
@@ -258,20 +262,14 @@ def _as_changed(status: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _print_change(answer: dict[str, Any], args: argparse.Namespace) -> None:
-    if args.json:
-        emit(answer)
-        return
+def _print_change(answer: dict[str, Any]) -> None:
     print(f"voters    {', '.join(answer['voters'])}")
     print(f"learners  {', '.join(answer['learners']) or '-'}")
     if answer["advice"]:
         print(answer["advice"])
 
 
-def _print_status(status: dict[str, Any], args: argparse.Namespace) -> None:
-    if args.json:
-        emit(status)
-        return
+def _print_status(status: dict[str, Any]) -> None:
     epoch, leader, gate_ms = status["epoch"], status["leader"], status["gate_age_ms"]
     lines = {
         "cluster": status["cluster"],
@@ -289,10 +287,7 @@ def _print_status(status: dict[str, Any], args: argparse.Namespace) -> None:
     _print_member_table(status)
 
 
-def _print_members(status: dict[str, Any], args: argparse.Namespace) -> None:
-    if not args.json:
-        _print_member_table(status)
-        return
+def _emit_members(status: dict[str, Any]) -> None:
     leader = status["leader"]
     for member in status["members"]:
         emit({**member, "leads": leader is not None and leader["node"] == member["node"]})
@@ -319,16 +314,13 @@ def _print_member_table(status: dict[str, Any]) -> None:
     print_table(columns, rows, numbers=("lag_bytes",))
 
 
-def _print_handover(answer: dict[str, Any], args: argparse.Namespace) -> None:
-    if args.json:
-        emit(answer)
-    else:
-        print(f"{_named(answer)} leads now; the pause was {span_text(answer['pause_ms'])}")
+def _print_handover(answer: dict[str, Any]) -> None:
+    print(f"{_named(answer)} leads now; the pause was {span_text(answer['pause_ms'])}")
 
 
 _PRINT: Final = {
     "status": _print_status,
-    "members": _print_members,
+    "members": _print_member_table,
     "handover": _print_handover,
 }
 

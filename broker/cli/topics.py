@@ -10,12 +10,12 @@ import sys
 from collections.abc import Iterator
 from typing import Any, Final
 
-from delaylog.broker.cli.arguments import add_broker, add_examples, add_option, add_options, count
+from delaylog.broker.cli.arguments import add_broker, add_option, add_options, count
 from delaylog.broker.cli.call_verbs import COUNTS, print_rows
 from delaylog.broker.cli.connection import call, given, listed, say_if_absent
 from delaylog.broker.cli.failures import DONE, UsageError
 from delaylog.broker.cli.output import emit, print_lines, print_members, print_table, say
-from delaylog.broker.cli.parser import add_action, add_actions
+from delaylog.broker.cli.parser import add_action, add_actions, add_examples
 from delaylog.broker.cli.values import bar, plain_name, span_text, time_text, value_text
 from delaylog.client.errors import NotFound
 from delaylog.contract.calls import shapes

@@ -6,8 +6,8 @@ import argparse
 from collections.abc import Coroutine
 from typing import Any
 
-from delaylog.broker.cli.arguments import add_broker, complete_folders, span
-from delaylog.broker.cli.parser import add_action, add_actions
+from delaylog.broker.cli.arguments import add_broker, span
+from delaylog.broker.cli.parser import add_action, add_actions, complete_folders
 
 
 def doctor_arguments(parser: argparse.ArgumentParser) -> None:

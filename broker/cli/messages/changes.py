@@ -11,19 +11,13 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
-from delaylog.broker.cli.arguments import (
-    add_broker,
-    add_examples,
-    add_option,
-    add_options,
-    flag_of,
-    name,
-)
+from delaylog.broker.cli.arguments import add_broker, add_option, add_options, flag_of, name
 from delaylog.broker.cli.connection import client_of, given, in_spans
 from delaylog.broker.cli.failures import DONE, WRONG, Interrupted, UsageError
 from delaylog.broker.cli.messages.lists import by_id
 from delaylog.broker.cli.messages.sends import WHEN, add_time, say_if_past
 from delaylog.broker.cli.output import columns_text, emit
+from delaylog.broker.cli.parser import add_examples
 from delaylog.broker.cli.progress import Progress
 from delaylog.broker.cli.values import id_text, is_span, time_text
 from delaylog.client import AsyncPlainClient

@@ -11,17 +11,11 @@ import argparse
 import sys
 from typing import Any, Final
 
-from delaylog.broker.cli.arguments import (
-    add_broker,
-    add_examples,
-    add_option,
-    add_options,
-    count,
-    name,
-)
+from delaylog.broker.cli.arguments import add_broker, add_option, add_options, count, name
 from delaylog.broker.cli.connection import call, client_of, given, in_spans, say_if_absent
 from delaylog.broker.cli.failures import DONE, NOTHING, WRONG, UsageError
 from delaylog.broker.cli.output import emit, print_lines
+from delaylog.broker.cli.parser import add_examples
 from delaylog.broker.cli.values import id_text, plain_text, time_text
 from delaylog.client.wire.json_form import Delivered, body_of, with_body
 from delaylog.contract.calls import shapes

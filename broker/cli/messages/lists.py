@@ -10,17 +10,11 @@ import sys
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, TypeAlias
 
-from delaylog.broker.cli.arguments import (
-    add_broker,
-    add_examples,
-    add_option,
-    add_options,
-    count,
-    name,
-)
+from delaylog.broker.cli.arguments import add_broker, add_option, add_options, count, name
 from delaylog.broker.cli.connection import client_of, given, say_if_absent
 from delaylog.broker.cli.failures import DONE, UsageError
 from delaylog.broker.cli.output import columns_text, emit, print_lines, print_members
+from delaylog.broker.cli.parser import add_examples
 from delaylog.broker.cli.progress import Progress
 from delaylog.broker.cli.values import id_text, plain_name, plain_text, time_text, value_text
 from delaylog.client import AsyncPlainClient

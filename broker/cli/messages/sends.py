@@ -17,10 +17,11 @@ from itertools import chain, islice
 from typing import Any, Final, cast
 from uuid import uuid4
 
-from delaylog.broker.cli.arguments import add_broker, add_examples, add_option, name
+from delaylog.broker.cli.arguments import add_broker, add_option, name
 from delaylog.broker.cli.connection import client_of, given, interruptible
 from delaylog.broker.cli.failures import DONE, WRONG, UsageError
 from delaylog.broker.cli.output import emit, print_lines
+from delaylog.broker.cli.parser import add_examples
 from delaylog.broker.cli.progress import Progress
 from delaylog.broker.cli.values import id_text, time_text
 from delaylog.contract.members import MemberError

@@ -7,10 +7,11 @@ import asyncio
 import sys
 from typing import Any, Final
 
-from delaylog.broker.cli.arguments import add_broker, add_examples, count
+from delaylog.broker.cli.arguments import add_broker, count
 from delaylog.broker.cli.connection import ANSWER_S, transport_of
 from delaylog.broker.cli.failures import DONE
 from delaylog.broker.cli.output import emit
+from delaylog.broker.cli.parser import add_examples
 from delaylog.broker.cli.values import id_text, plain_text, time_text
 from delaylog.broker.cli.watching.scrapes import seconds_text
 from delaylog.client._async.transport import AsyncTransport

@@ -15,10 +15,11 @@ from dataclasses import asdict
 from types import TracebackType
 from typing import Any, Final, Self
 
-from delaylog.broker.cli.arguments import add_broker, add_examples, count, span
+from delaylog.broker.cli.arguments import add_broker, count, span
 from delaylog.broker.cli.connection import ANSWER_S, call, transport_of
 from delaylog.broker.cli.failures import DONE
 from delaylog.broker.cli.output import emit, print_table
+from delaylog.broker.cli.parser import add_examples
 from delaylog.broker.cli.watching.scrapes import (
     COLUMNS,
     Change,
