@@ -1,8 +1,11 @@
-"""What counts as safe: what is synced, by dial what is written, or what the node says instead."""
+"""What counts as safe, who is told of it, and figures of recent syncs.
+
+Safe is what is synced, by dial what is written, or what the node says instead."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from threading import Event, current_thread, main_thread
@@ -10,7 +13,20 @@ from time import monotonic
 
 import pytest
 
-from delaylog.broker.host.log_commits import ROW_MIN, SELDOM, LogCommits
+from delaylog.broker.host.log_commits import (
+    KEPT_SECONDS,
+    ROW_MIN,
+    SAMPLES_MIN,
+    SELDOM,
+    STALLED_SECONDS,
+    TRANSFER_BYTES_PER_SECOND,
+    WINDOW_SECONDS,
+    Completion,
+    LogCommits,
+    PositionWaiters,
+    SyncFigures,
+    SyncTimes,
+)
 from delaylog.broker.host.machine import REAL, RealMachine
 from delaylog.broker.host.watch.timings import Timings
 from delaylog.storage.errors import DiskFailedError
@@ -242,3 +258,139 @@ async def test_small_frames_are_written_before_their_sync_begins(it: Run) -> Non
     may_sync.set()
     await waiting
     assert not it.commits.is_syncing(position)
+
+
+# ----------- Who waits for a position is told once, in the order of positions: reached, or why not
+
+
+class Leaving(Exception):
+    """Why a wait ends."""
+
+
+def notes(called: list[tuple[str, BaseException | None]]) -> Callable[[str], Completion]:
+    """Callbacks that note a name and their argument."""
+    return lambda name: lambda error: called.append((name, error))
+
+
+def test_told_in_the_order_of_positions() -> None:
+    called: list[tuple[str, BaseException | None]] = []
+    waiters, note = PositionWaiters(), notes(called)
+    for position, name in ((30, "c"), (10, "a"), (30, "d"), (20, "b"), (10, "a2")):
+        waiters.add(position, note(name))
+    waiters.reach(9)
+    assert called == []
+    waiters.reach(20)
+    assert called == [("a", None), ("a2", None), ("b", None)]
+    assert len(waiters) == 2
+    waiters.reach(20)
+    waiters.reach(100)
+    assert [name for name, _ in called[3:]] == ["c", "d"]
+    assert len(waiters) == 0
+
+
+def test_all_fail_and_who_comes_later_waits() -> None:
+    called: list[tuple[str, BaseException | None]] = []
+    waiters, note, error = PositionWaiters(), notes(called), Leaving()
+
+    def ask_again(_: BaseException | None) -> None:
+        waiters.add(10, note("again"))
+
+    waiters.add(10, ask_again)
+    waiters.add(20, note("b"))
+    waiters.fail_all(error)
+    assert called == [("b", error)]
+    assert len(waiters) == 1
+    waiters.reach(10)
+    assert called[1:] == [("again", None)]
+
+
+async def test_futures_return_or_raise() -> None:
+    waiters = PositionWaiters()
+    waits = [asyncio.ensure_future(waiters.wait(position)) for position in (10, 20, 20, 30)]
+    await asyncio.sleep(0)
+    waiters.reach(10)
+    await asyncio.wait_for(waits[0], 10)
+    waits[1].cancel()
+    await asyncio.wait(waits[1:2])
+    waiters.fail_all(Leaving("elsewhere"))
+    for each in waits[2:]:
+        with pytest.raises(Leaving, match="elsewhere"):
+            await asyncio.wait_for(each, 10)
+    assert waits[1].cancelled()
+
+
+async def test_who_went_away_is_passed_over() -> None:
+    waiters = PositionWaiters()
+    gone, stays = (asyncio.ensure_future(waiters.wait(10)) for _ in range(2))
+    await asyncio.sleep(0)
+    gone.cancel()
+    waiters.reach(10)
+    await asyncio.wait_for(stays, 10)
+    assert gone.cancelled()
+
+
+def test_who_waits_no_longer_is_not_told() -> None:
+    called: list[tuple[str, BaseException | None]] = []
+    waiters, note = PositionWaiters(), notes(called)
+    leaving = note("leaving")
+    waiters.add(10, note("a"))
+    waiters.add(10, leaving)
+    waiters.add(20, note("b"))
+    waiters.remove(10, leaving)
+    waiters.reach(20)
+    assert [name for name, _ in called] == ["a", "b"]
+
+
+# ------------------------- Figures of recent syncs: robust, fading, and aware of a sync that hangs
+
+
+def take(times: SyncTimes, at: float, seconds: float, *, size: int = 1) -> None:
+    """A job that ends at `at` and took so long."""
+    times.began_s = at - seconds
+    times.end(at, size)
+
+
+def test_without_samples_there_is_no_figure() -> None:
+    times = SyncTimes()
+    assert times.recent(5.0) == SyncFigures(0, 0)
+    take(times, 6.0, 0.2, size=0)
+    assert times.recent(6.0) == SyncFigures(0, 0)
+
+
+def test_one_outlier_moves_the_maximum_alone() -> None:
+    times = SyncTimes()
+    for at in range(9):
+        take(times, 10 + at / 10, 0.004)
+    take(times, 11.0, 0.9)
+    assert times.recent(11.0) == SyncFigures(4, 900, fresh=True)
+    assert times.recent(11.0 + WINDOW_SECONDS).max_ms == 900
+
+
+def test_a_large_batch_on_a_plain_disk_is_no_slow_sync() -> None:
+    times = SyncTimes()
+    take(times, 1.0, 0.51, size=TRANSFER_BYTES_PER_SECOND // 2)
+    assert times.recent(1.0) == SyncFigures(10, 10, fresh=True)
+
+
+def test_a_fast_sync_is_no_missing_one() -> None:
+    times = SyncTimes()
+    take(times, 1.0, 0.0001)
+    assert times.recent(1.0) == SyncFigures(1, 1, fresh=True)
+
+
+def test_the_newest_stay_while_nothing_is_synced() -> None:
+    times = SyncTimes()
+    for at in range(2 * SAMPLES_MIN):
+        take(times, 10 + at, 0.3 if at >= SAMPLES_MIN else 0.001)
+    assert times.recent(19 + STALLED_SECONDS).fresh
+    assert times.recent(19 + WINDOW_SECONDS * 2) == SyncFigures(300, 300)
+    assert times.recent(19 + KEPT_SECONDS + 1) == SyncFigures(0, 0)
+
+
+def test_a_sync_that_hangs_is_the_figure() -> None:
+    times = SyncTimes()
+    for at in range(20):
+        take(times, 10 + at / 10, 0.004)
+    times.began_s = 12.0
+    assert times.recent(12.0 + STALLED_SECONDS / 2).median_ms == 4
+    assert times.recent(14.5) == SyncFigures(2_500, 2_500, fresh=True, hangs=True)

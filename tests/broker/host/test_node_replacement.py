@@ -54,6 +54,11 @@ class SlowFileSystem(OsFileSystem):
         self.asked = threading.Event()
         self.threads: list[int] = []
 
+    def hold(self) -> None:
+        """Let nobody open a snapshot from now on."""
+        self.go_on.clear()
+        self.asked.clear()
+
     def open(self, path: str, *, create: bool = False) -> File:
         if f"/{FOLDER}/" in path and not create:
             self.threads.append(threading.get_ident())
@@ -131,6 +136,17 @@ class Place(AbstractAsyncContextManager["Place"]):
         executor.execute(executor.connect(NOW_MS), [b"SET", b"lost", b"1"])
         self.engine.state.retire(self.log.durable_position)
 
+    async def replacing(self) -> asyncio.Task[None]:
+        """A replacement of the engine that has come to the snapshot, and is held there."""
+        self.fs.hold()
+        task = asyncio.create_task(self.node.exchange.replace_engine(self.make))
+        await self.asked()
+        return task
+
+    async def asked(self) -> None:
+        while not self.fs.asked.is_set():  # noqa: ASYNC110 (a thread sets it)
+            await asyncio.sleep(0.001)
+
     @property
     def values(self) -> dict[bytes, Any]:
         return self.node.engine.state.keyspace.databases[0].values
@@ -151,12 +167,8 @@ def it(tmp_path: Path) -> Place:
 
 
 async def test_the_loop_goes_on_while_the_keyspace_is_loaded(it: Place) -> None:
-    it.fs.go_on.clear()
-    it.fs.asked.clear()
     it.fs.threads.clear()
-    replacing = asyncio.create_task(it.node.exchange.replace_engine(it.make))
-    while not it.fs.asked.is_set():  # noqa: ASYNC110 (a thread sets it)
-        await asyncio.sleep(0.001)
+    replacing = await it.replacing()
     # It waits for us, and we are here: the ticks of the node, too, find nothing to do.
     for _ in range(20):
         await asyncio.sleep(0.01)
@@ -233,11 +245,7 @@ async def test_a_checkpoint_that_came_meanwhile_counts(it: Place) -> None:
 
 async def test_whoever_gives_up_waits_for_the_new_engine(it: Place) -> None:
     """The folder may be exchanged next: neither a thread nor half an engine may be left."""
-    it.fs.go_on.clear()
-    it.fs.asked.clear()
-    replacing = asyncio.create_task(it.node.exchange.replace_engine(it.make))
-    while not it.fs.asked.is_set():  # noqa: ASYNC110 (a thread sets it)
-        await asyncio.sleep(0.001)
+    replacing = await it.replacing()
     replacing.cancel()
     await asyncio.sleep(0.05)
     assert not replacing.done()
@@ -269,13 +277,11 @@ async def test_who_waits_for_room_does_not_set_what_is_dropped_to_work(it: Place
     old: Any = it.engine
     old.housekeeping.crowded, old.housekeeping.flush_work = (lambda **_: True), flush
     succession = Succession(it.node, it.make, lambda: it.log.durable_position, it.fatal.append)
-    it.fs.go_on.clear()
-    it.fs.asked.clear()
+    it.fs.hold()
     succession.start()
     succession.leading = True
     succession.step_down(it.log.durable_position)
-    while not it.fs.asked.is_set():  # noqa: ASYNC110 (a thread sets it)
-        await asyncio.sleep(0.001)
+    await it.asked()
     # It is told at once: the exchange may take seconds, and another node leads.
     async with asyncio.timeout(PATIENCE_SECONDS):
         await it.node.room()

@@ -21,41 +21,38 @@ class Following(Standalone):
 
 
 @pytest.mark.parametrize("way", ["retired", "following"])
-def test_work_ends_before_the_files_close(tmp_path: Path, way: str) -> None:
+async def test_work_ends_before_the_files_close(tmp_path: Path, way: str) -> None:
     """Of an engine that lost the lead, and of a follower whom nobody told what is committed."""
     seen: list[str] = []
 
-    async def scene() -> None:
-        running = RunningNode(make_engine(tmp_path))
-        engine, node = running.engine, running.node
-        close = engine.close
+    running = RunningNode(make_engine(tmp_path))
+    engine, node = running.engine, running.node
+    close = engine.close
 
-        def closed() -> None:
-            seen.append("closed")
-            close()
+    def closed() -> None:
+        seen.append("closed")
+        close()
 
-        def waits() -> Work:
-            try:
-                while True:
-                    yield 0.001
-            finally:
-                seen.append("work ended")
+    def waits() -> Work:
+        try:
+            while True:
+                yield 0.001
+        finally:
+            seen.append("work ended")
 
-        it: Any = engine
-        it.close = closed
-        node.start()
-        position = put(engine, running.clock.now_ms(), b"k", b"v")
-        if way == "retired":
-            engine.state.retire(0)
-        else:
-            node.role = Following(node.log_commits)
-            node.log_commits.position = lambda: position - 1  # type: ignore[method-assign]
-        work = waits()
-        node.spawn("waits", lambda: work)
-        await asyncio.sleep(0.01)
-        async with asyncio.timeout(30):
-            await node.stop()
-        assert not running.fatal
-
-    asyncio.run(scene())
+    it: Any = engine
+    it.close = closed
+    node.start()
+    position = put(engine, running.clock.now_ms(), b"k", b"v")
+    if way == "retired":
+        engine.state.retire(0)
+    else:
+        node.role = Following(node.log_commits)
+        node.log_commits.position = lambda: position - 1  # type: ignore[method-assign]
+    work = waits()
+    node.spawn("waits", lambda: work)
+    await asyncio.sleep(0.01)
+    async with asyncio.timeout(30):
+        await node.stop()
+    assert not running.fatal
     assert seen == ["work ended", "closed"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -19,6 +19,8 @@ from delaylog.broker.host.system.snapshot_child import ChildRun
 from delaylog.storage.errors import CorruptionError
 from delaylog.storage.files.os_file_system import OsFileSystem
 from tests.broker.engine.keyspace_work import put
+
+Start = Callable[[SnapshotTask], ChildRun]
 
 
 @pytest.fixture
@@ -44,6 +46,20 @@ def task_of(engine: Engine) -> SnapshotTask:
     )
 
 
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """Starts children that are stopped in the end."""
+    runs: list[ChildRun] = []
+
+    def make(task: SnapshotTask) -> ChildRun:
+        runs.append(ChildRun(task))
+        return runs[-1]
+
+    yield make
+    for run in runs:
+        run.stop()
+
+
 def outcome(run: ChildRun) -> int:
     """Wait for it; what a broker is told."""
     deadline = time.monotonic() + 30
@@ -55,12 +71,8 @@ def outcome(run: ChildRun) -> int:
     raise AssertionError("it does not end")
 
 
-def test_it_makes_the_file_of_a_task(engine: Engine) -> None:
-    run = ChildRun(task_of(engine))
-    try:
-        size = outcome(run)
-    finally:
-        run.stop()
+def test_it_makes_the_file_of_a_task(engine: Engine, start: Start) -> None:
+    size = outcome(start(task_of(engine)))
     path = Path(engine.folder, FOLDER, snapshot_name(engine.state.position))
     assert path.stat().st_size == size
 
@@ -78,42 +90,30 @@ def test_the_work_of_the_engine_uses_it(engine: Engine) -> None:
     engine.__init__(OsFileSystem(), engine.folder, Setup(random=Random(1)), now_ms=1)  # type: ignore[misc]
 
 
-def test_one_that_is_killed_has_failed(engine: Engine) -> None:
-    run = ChildRun(task_of(engine))
+def test_one_that_is_killed_has_failed(engine: Engine, start: Start) -> None:
+    run = start(task_of(engine))
     os.kill(run.pid, signal.SIGKILL)
-    try:
-        with pytest.raises(SnapshotFailed, match="status -9"):
-            outcome(run)
-    finally:
-        run.stop()
+    with pytest.raises(SnapshotFailed, match="status -9"):
+        outcome(run)
 
 
-def test_it_says_why_it_failed(engine: Engine) -> None:
-    run = ChildRun(replace(task_of(engine), token="no/such/folder"))
-    try:
-        with pytest.raises(SnapshotFailed, match="FileNotFoundError"):
-            outcome(run)
-    finally:
-        run.stop()
+def test_it_says_why_it_failed(engine: Engine, start: Start) -> None:
+    with pytest.raises(SnapshotFailed, match="FileNotFoundError"):
+        outcome(start(replace(task_of(engine), token="no/such/folder")))
 
 
-def test_damage_that_it_meets_is_damage(engine: Engine) -> None:
-    run = ChildRun(replace(task_of(engine), frames=7))
-    try:
-        with pytest.raises(CorruptionError, match="frames of the keyspace are missing") as caught:
-            outcome(run)
-        assert caught.value.path == f"{engine.folder}/log"
-    finally:
-        run.stop()
+def test_damage_that_it_meets_is_damage(engine: Engine, start: Start) -> None:
+    with pytest.raises(CorruptionError, match="frames of the keyspace are missing") as caught:
+        outcome(start(replace(task_of(engine), frames=7)))
+    assert caught.value.path == f"{engine.folder}/log"
 
 
-def test_it_ends_when_the_broker_has_gone(engine: Engine) -> None:
+def test_it_ends_when_the_broker_has_gone(engine: Engine, start: Start) -> None:
     """Whoever holds the other end of its input dies, or closes it."""
-    run = ChildRun(task_of(engine))
+    run = start(task_of(engine))
     assert run._child.stdin is not None
     run._child.stdin.close()
     assert run._child.wait(30) is not None
-    run.stop()
 
 
 def test_it_tells_nobody_when_the_broker_has_gone(

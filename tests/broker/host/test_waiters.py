@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from delaylog.broker.host.waiters import Waiters
+from delaylog.broker.engine.errors import EngineError, NotLeadingError, UnknownError
+from delaylog.broker.host.waiters import OpenStreams, StopsError, Waiters
 
 KEY = ("default", "t")
 
@@ -158,3 +159,45 @@ async def test_long_polls_that_vanish_leave_nothing_behind(waiters: Waiters) -> 
     assert waiters.groups() == []
     assert futures() < before + 10
     assert many < 100 * few, "20 times as many cost 400 times as much if each searches the line"
+
+
+# ---------------------------------------------- The registry of open streams: who is ended by what
+
+
+A, B = ("default", "a", "default"), ("default", "b", "default")
+
+
+class Stream:
+    def __init__(self) -> None:
+        self.whys: list[EngineError] = []
+
+    def end(self, why: EngineError) -> None:
+        self.whys.append(why)
+
+
+def test_streams_end_by_group_or_all() -> None:
+    streams, a, b = OpenStreams(), Stream(), Stream()
+    streams.add(A, a)
+    streams.add(B, b)
+    assert len(streams) == 2
+    gone = UnknownError("gone")
+    streams.end(A, gone)
+    assert (a.whys, b.whys) == ([gone], [])
+    streams.remove(A, a)
+    assert len(streams) == 1
+    streams.end_all(gone)
+    assert (a.whys, b.whys) == ([gone], [gone])
+
+
+async def test_events_of_the_node_end_them() -> None:
+    waiters, a, b = Waiters(), Stream(), Stream()
+    waiters.streams.add(A, a)
+    waiters.streams.add(B, b)
+    waiters.drop(A)
+    (why,) = a.whys
+    assert (why.code, b.whys) == ("unknown", [])
+    lost = NotLeadingError("lost")
+    waiters.end_leading(lost)
+    assert b.whys == [lost]
+    waiters.close()
+    assert isinstance(b.whys[-1], StopsError)

@@ -12,16 +12,18 @@ import logging
 import os
 import socket
 import ssl
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn, cast
 
 import pytest
+import uvloop
 
 from delaylog.broker.host.tls import listener as tls_listener
 from delaylog.broker.host.tls.contexts import ServerTls
 from delaylog.broker.host.tls.failed_handshakes import AlertingContext, alerting
-from delaylog.broker.host.tls.listener import TlsListener
+from delaylog.broker.host.tls.listener import Acceptor, TlsListener
 from tests.broker.host.tls.listening import LOOPS, Files, Listening, ask, serve
 from tests.waiting import until
 
@@ -253,3 +255,38 @@ async def test_only_the_connection_of_a_block_sends_its_alert() -> None:
         await reloading
         near.shutdown(socket.SHUT_WR)
         assert far.recv(64) == b""
+
+
+# ------------------------- Accepting connections one by one: none is left open when accepting ends
+
+
+MAKE_LOOPS: list[Callable[[], asyncio.AbstractEventLoop]] = [
+    asyncio.new_event_loop,
+    uvloop.new_event_loop,
+]
+
+
+@pytest.mark.parametrize("make_loop", MAKE_LOOPS, ids=["asyncio", "uvloop"])
+@pytest.mark.parametrize("turns", range(6))
+async def test_the_end_loses_no_connection(
+    make_loop: Callable[[], asyncio.AbstractEventLoop],
+    turns: int,
+) -> None:
+    """In whichever turn of the loop a connection comes: if it was accepted, it was passed on.
+
+    A socket that was not passed on shows as a ResourceWarning, which is an error here.
+    """
+    passed: list[socket.socket] = []
+
+    def fail(error: OSError) -> None:
+        raise error
+
+    acceptor = Acceptor(socket.create_server(("127.0.0.1", 0)), passed.append, fail)
+    with socket.create_connection(("127.0.0.1", acceptor.port)):
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        acceptor.close()
+        await asyncio.sleep(0.01)
+        for sock in passed:
+            sock.close()
+        gc.collect()

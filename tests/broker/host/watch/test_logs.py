@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from delaylog.broker.host.watch.logs import set_up_logs
+from delaylog.broker.host.watch.quiet_log import REPEAT_S, QuietLog
 from delaylog.log_lines import JsonFormatter, TextFormatter
 
 
@@ -72,3 +73,19 @@ def test_what_event_loops_say_without_an_address_is_left_out(
     for text, kept in (("SSL connection is closed", False), ("another thing", True)):
         record = logging.LogRecord("asyncio", logging.WARNING, "f", 1, text, (), None)
         assert bool(logger.filter(record)) is kept
+
+
+# ------- Warnings that others can cause: the first of a kind, and then one in a while with a count
+
+
+def test_once_in_a_while(caplog: pytest.LogCaptureFixture) -> None:
+    now = 100.0
+    log = QuietLog(logging.getLogger("quiet"), lambda: now)
+    for _ in range(5):
+        log.tell("a", "first %d", 1)
+    log.tell("b", "second")
+    assert [record.getMessage() for record in caplog.records] == ["first 1", "second"]
+    now += REPEAT_S
+    log.tell("a", "again")
+    log.tell("b", "again")
+    assert [getattr(record, "repeated", 0) for record in caplog.records] == [0, 0, 4, 0]

@@ -40,17 +40,13 @@ def hold_the_loop() -> None:
     time.sleep(0.15)
 
 
-def test_a_stall_is_seen_with_its_length() -> None:
-    async def scene() -> LoopLag:
-        lag = LoopLag(REAL)
-        start(lag)
-        await be_busy(0.1)
-        hold_the_loop()
-        await asyncio.sleep(0.1)
-        lag.stop()
-        return lag
-
-    lag = asyncio.run(scene())
+async def test_a_stall_is_seen_with_its_length() -> None:
+    lag = LoopLag(REAL)
+    start(lag)
+    await be_busy(0.1)
+    hold_the_loop()
+    await asyncio.sleep(0.1)
+    lag.stop()
     assert lag.max_seconds >= 0.13
     assert sum(lag.histogram.counts[: BOUNDS.index(0.1) + 1]) >= 1
     assert sum(lag.histogram.counts[BOUNDS.index(0.1) :]) >= 1
@@ -75,40 +71,33 @@ def test_an_idle_loop_is_sampled_less_often() -> None:
     raise AssertionError(busy)
 
 
-def test_a_tick_that_holds_an_idle_loop_is_seen() -> None:
-    async def scene() -> tuple[LoopLag, list[str]]:
-        lag = LoopLag(REAL)
-        trace = StallTrace(lag)
-        lag.start()
-        trace.start()
-        lag.expect_timer(TIMER_SECONDS)
-        await asyncio.sleep(TIMER_SECONDS)
-        lag.timer_fired()
-        hold_the_loop()
-        lag.expect_timer(TIMER_SECONDS)
-        trace.stop()
-        lag.stop()
-        return lag, trace.stacks
-
-    lag, stacks = asyncio.run(scene())
+async def test_a_tick_that_holds_an_idle_loop_is_seen() -> None:
+    lag = LoopLag(REAL)
+    trace = StallTrace(lag)
+    lag.start()
+    trace.start()
+    lag.expect_timer(TIMER_SECONDS)
+    await asyncio.sleep(TIMER_SECONDS)
+    lag.timer_fired()
+    hold_the_loop()
+    lag.expect_timer(TIMER_SECONDS)
+    trace.stop()
+    lag.stop()
     assert lag.max_seconds >= 0.15
-    assert any("hold_the_loop" in stack for stack in stacks)
+    assert any("hold_the_loop" in stack for stack in trace.stacks)
 
 
-def test_the_trace_names_what_holds_the_loop() -> None:
-    async def scene() -> list[str]:
-        lag = LoopLag(REAL)
-        trace = StallTrace(lag)
-        start(lag)
-        trace.start()
-        await asyncio.sleep(0.1)
-        hold_the_loop()
-        await asyncio.sleep(0.1)
-        trace.stop()
-        lag.stop()
-        return trace.stacks
-
-    assert any("hold_the_loop" in stack for stack in asyncio.run(scene()))
+async def test_the_trace_names_what_holds_the_loop() -> None:
+    lag = LoopLag(REAL)
+    trace = StallTrace(lag)
+    start(lag)
+    trace.start()
+    await asyncio.sleep(0.1)
+    hold_the_loop()
+    await asyncio.sleep(0.1)
+    trace.stop()
+    lag.stop()
+    assert any("hold_the_loop" in stack for stack in trace.stacks)
 
 
 def test_a_scrape_tells_the_lag(broker: Broker) -> None:
