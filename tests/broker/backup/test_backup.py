@@ -14,7 +14,7 @@ import os
 import random
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
@@ -36,8 +36,10 @@ from delaylog.storage.hours.far import run_stack
 from delaylog.storage.layout import STATE_ENDED_FIRST
 from delaylog.storage.log.frames import KNOWN_LEVEL
 from tests.broker.engine.host import HOUR
+from tests.broker.verify.damaged_folder import flip
 from tests.broker.verify.verifying import verify
 
+T = TypeVar("T")
 Held = dict[str, tuple[int, int, int, int]]
 """Living messages: id -> (stored state, due time, attempts, lease)."""
 
@@ -134,6 +136,11 @@ class Life:
         self.host.advance(self.rng.choice([100, 60_000, HOUR, 2 * HOUR]))
 
 
+def as_of(seen: dict[int, T], position: int) -> T:
+    """What was seen at the last noted position up to one."""
+    return seen[max(at for at in seen if at <= position)]
+
+
 def held(host: Any, ids: list[str]) -> Held:
     """What lives in a broker."""
     out: Held = {}
@@ -164,7 +171,7 @@ def assert_restores(
     restore(backup, place)
     assert verify(place).damage == []
     # The log may end between the frames of one turn, with leases that end in this millisecond.
-    now_ms, before = life.seen[max(at for at in life.seen if at <= manifest.end_position)]
+    now_ms, before = as_of(life.seen, manifest.end_position)
     host = host_class(place, now_ms=now_ms - 1, hold=False)
     try:
         assert held(host, life.ids) == before
@@ -357,9 +364,7 @@ def test_damage_is_not_backed_up(host_class: Any, tmp_path: Path, name: str) -> 
     else:
         path = next(folder.glob(f"hours/*/{name}"))
         at = 100
-    raw = bytearray(path.read_bytes())
-    raw[at] ^= 4
-    path.write_bytes(raw)
+    flip(path, at * 8 + 2)
     with pytest.raises(CorruptionError) as caught:
         back_up(ReadOnlyFileSystem(), folder, tmp_path / "b")
     assert Path(caught.value.path).name == path.name

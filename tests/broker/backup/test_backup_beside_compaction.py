@@ -22,6 +22,7 @@ from delaylog.storage.hours.compaction import Removal
 from delaylog.storage.layout import hour_name
 from tests.broker.backup.test_backup import Between, back_up
 from tests.broker.engine.host import HOUR
+from tests.broker.verify.damaged_folder import flip
 from tests.broker.verify.verifying import verify
 
 FILES = ("delay.log", "delay.index", "extents", "second.index")
@@ -99,8 +100,6 @@ def test_damage_of_an_hour_that_was_replaced(place: Path, tmp_path: Path, done: 
     for _ in itertools.islice(replacement(place), done):
         pass
     path = place / ("delay.log.tmp" if done == 1 else "delay.log")
-    raw = bytearray(path.read_bytes())
-    raw[100] ^= 1
-    path.write_bytes(raw)
+    flip(path, 100 * 8)
     with pytest.raises(CorruptionError, match="do not match their checksum"):
         back_up(Between(lambda: None), tmp_path / "source", tmp_path / "backup")

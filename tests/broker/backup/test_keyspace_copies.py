@@ -12,15 +12,16 @@ from typing import Any
 import pytest
 
 from delaylog.broker.backup import copies
-from delaylog.broker.cli.dump import _dumper
 from delaylog.broker.engine.keyspace.keyspace_files import FOLDER
 from delaylog.storage.errors import CorruptionError
 from delaylog.storage.files.os_file_system import ReadOnlyFileSystem
-from tests.broker.backup.test_backup import Between, Life, back_up, restore
+from tests.broker.backup.test_backup import Between, Life, as_of, back_up, restore
 from tests.broker.backup.test_copies import hand_over
+from tests.broker.cli.conftest import dump
 from tests.broker.engine.keyspace_work import execute, files_in, snapshot
 from tests.broker.engine.member import Member
-from tests.broker.verify.verifying import verify
+from tests.broker.verify.damaged_folder import flip
+from tests.broker.verify.verifying import assert_flips_are_found, verify
 
 SEEDS = range(4)
 
@@ -53,9 +54,6 @@ class KeyLife(Life):
         if self.rng.random() < 0.5:
             self.host.checkpoint()
 
-    def keys_at(self, position: int) -> dict[bytes, Any]:
-        return self.keys[max(at for at in self.keys if at <= position)]
-
 
 @pytest.mark.parametrize("holding", [True, False])
 @pytest.mark.parametrize("seed", SEEDS)
@@ -80,7 +78,7 @@ def test_a_backup_holds_the_keys_of_its_end(
     host = host_class(tmp_path / "r", now_ms=life.host.now_ms)
     try:
         found = host.engine.state.keyspace.databases[0].values
-        assert found == life.keys_at(manifest.end_position)
+        assert found == as_of(life.keys, manifest.end_position)
         execute(host.engine, host.now_ms, [b"SET", b"k", b"on"])
         assert snapshot(host.engine)
         host.checkpoint()
@@ -115,7 +113,7 @@ def test_a_blank_node_gets_them(
     try:
         member.follow(manifest.end_position)
         values = member.engine.state.keyspace.databases[0].values
-        assert values == life.keys_at(manifest.end_position)
+        assert values == as_of(life.keys, manifest.end_position)
         life.set()
         host.sync()
         log = host.engine.state.log
@@ -143,19 +141,8 @@ def left(open_host: Callable[..., Any]) -> Path:
 
 
 def test_every_flipped_bit_of_a_snapshot_is_found(left: Path) -> None:
-    assert verify(left).damage == []
     [name] = files_in(left)
-    path = left / FOLDER / name
-    raw = path.read_bytes()
-    for bit in range(0, len(raw) * 8, 3):
-        bad = bytearray(raw)
-        bad[bit // 8] ^= 1 << bit % 8
-        path.write_bytes(bad)
-        [found] = verify(left).damage
-        assert found.path == f"{FOLDER}/{name}"
-        assert found.position <= bit // 8
-    path.write_bytes(raw)
-    assert verify(left).damage == []
+    assert_flips_are_found(left, left / FOLDER / name, 3)
 
 
 def test_a_snapshot_that_is_missing_is_damage(left: Path, tmp_path: Path) -> None:
@@ -187,14 +174,6 @@ def test_log_that_the_keyspace_needs_is_missed(left: Path) -> None:
     segment.write_bytes(raw)
 
 
-def dump(path: Path) -> list[dict[str, Any]]:
-    file = ReadOnlyFileSystem().open(str(path))
-    try:
-        return list(_dumper(path)(file, path))
-    finally:
-        file.close()
-
-
 def test_dump_shows_frames_and_snapshots(left: Path) -> None:
     lines = [line for path in sorted((left / "log").iterdir()) for line in dump(path)]
     effects = [line["effects"] for line in lines if line["kind"] == "KEYSPACE"]
@@ -213,9 +192,5 @@ def test_dump_shows_frames_and_snapshots(left: Path) -> None:
         "volatile": 0,
     }
     assert (end["what"], end["keys"], end["libraries"]) == ("END", 2, 0)
-    raw = bytearray((left / FOLDER / name).read_bytes())
-    raw[50] ^= 1
-    (left / FOLDER / name).write_bytes(raw)
-    assert "error" in dump(left / FOLDER / name)[-1]
-    raw[50] ^= 1
-    (left / FOLDER / name).write_bytes(raw)
+    flip(left / FOLDER / name, 50 * 8)
+    assert "error" in dump(left / FOLDER / name, 1)[-1]

@@ -19,11 +19,11 @@ from delaylog.broker.engine.schedules import commands
 from delaylog.broker.engine.schedules.table import FOLDER
 from delaylog.storage.errors import CorruptionError
 from delaylog.storage.files.os_file_system import OsFileSystem, ReadOnlyFileSystem
-from tests.broker.backup.test_backup import Between, Life, back_up, restore
+from tests.broker.backup.test_backup import Between, Life, as_of, back_up, restore
 from tests.broker.backup.test_copies import hand_over
 from tests.broker.engine.schedules.rig import ScheduleHost
 from tests.broker.engine.schedules.test_replay import rows
-from tests.broker.verify.verifying import verify
+from tests.broker.verify.verifying import assert_flips_are_found, verify
 
 
 class ScheduleLife(Life):
@@ -62,9 +62,6 @@ class ScheduleLife(Life):
         self.left -= 1
         self.host.checkpoint()
 
-    def table_at(self, position: int) -> dict[int, bytes]:
-        return self.tables[max(at for at in self.tables if at <= position)]
-
 
 def table_in(folder: Path) -> dict[int, bytes]:
     """The schedules of a folder, before anything fires."""
@@ -90,7 +87,7 @@ def test_a_backup_has_the_schedules_of_its_end(
     manifest = back_up(Between(life.step), life.host.folder, tmp_path / "b")
     assert verify(tmp_path / "b").damage == []
     restore(tmp_path / "b", tmp_path / "place")
-    assert table_in(tmp_path / "place") == life.table_at(manifest.end_position)
+    assert table_in(tmp_path / "place") == as_of(life.tables, manifest.end_position)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -104,7 +101,7 @@ def test_a_copy_for_another_node_has_the_schedules(
     old.checkpoint(2)
     old.close()
     manifest = hand_over(life, tmp_path / "place")
-    assert table_in(tmp_path / "place") == life.table_at(manifest.end_position)
+    assert table_in(tmp_path / "place") == as_of(life.tables, manifest.end_position)
 
 
 @pytest.fixture
@@ -123,18 +120,8 @@ def left(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("suffix", ["rows", "definitions"])
 def test_every_flipped_bit_is_found(left: Path, suffix: str) -> None:
     """In the file, at the block or the record."""
-    assert verify(left).damage == []
     [path] = (left / FOLDER).glob(f"*.{suffix}")
-    raw = path.read_bytes()
-    for bit in range(0, len(raw) * 8, 7):
-        bad = bytearray(raw)
-        bad[bit // 8] ^= 1 << bit % 8
-        path.write_bytes(bad)
-        [found] = verify(left).damage
-        assert found.path == f"{FOLDER}/{path.name}"
-        assert found.position <= bit // 8
-    path.write_bytes(raw)
-    assert verify(left).damage == []
+    assert_flips_are_found(left, path, 7)
 
 
 @pytest.mark.parametrize("suffix", ["rows", "definitions"])

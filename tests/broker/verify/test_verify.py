@@ -21,6 +21,7 @@ from delaylog.storage.layout import EPOCH_NODE_BITS, INDEX_ENTRY, STATE_ENTRY, F
 from delaylog.storage.log.frames import Tick
 from delaylog.storage.log.physical_log import PhysicalLog
 from tests.broker.engine.host import HOUR
+from tests.broker.verify.damaged_folder import flip
 from tests.broker.verify.verifying import verify
 
 
@@ -278,9 +279,7 @@ def test_a_member_knows_which_frames_are_its_own(tmp_path: Path, member: bool) -
         ends.append(log.sync())
     log.close()
     (segment,) = Path(folder, "log").glob("*.log")
-    raw = bytearray(segment.read_bytes())
-    raw[ends[0] + 50] ^= 1
-    segment.write_bytes(raw)
+    flip(segment, (ends[0] + 50) * 8)
     report = verify(Path(folder))
     assert report.sound is not member
     assert not any(note.path in ("meta", "vote") for note in report.notes)
