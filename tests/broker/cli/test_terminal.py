@@ -171,17 +171,6 @@ def test_an_error_of_a_server_does_not_control_the_terminal(
     assert capsys.readouterr().err == "delaylog: one\\x1b[2J\ntwo\n"
 
 
-@pytest.mark.parametrize(
-    "words",
-    [("list",), ("dead",), ("receive",), ("peek",), ("stats",), ("forecast",)],
-)
-def test_a_topic_that_does_not_exist(words: tuple[str, ...], topic: str, start: Any) -> None:
-    terminal = start(*words, topic)
-    assert terminal.end() == (3 if words[0] in ("receive", "peek") else 0)
-    text = f"topic {topic} does not exist yet; nothing to show"
-    assert terminal.shown.decode().splitlines()[-1] == text
-
-
 def test_lines_that_are_typed_are_sent_one_by_one(broker: Any, topic: str, start: Any) -> None:
     terminal = start("send", topic, typing=True)
     terminal.until(b"Ctrl-D ends")

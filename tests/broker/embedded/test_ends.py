@@ -124,11 +124,18 @@ def test_close_tells_a_bug_in_the_last_checkpoint(
 
 
 @pytest.mark.parametrize("manual", [True, False])
-def test_a_close_that_ctrl_c_met_goes_on(
-    nodes: Nodes, open_embedded: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, manual: bool
+@pytest.mark.parametrize("interrupted", [True, False])
+def test_a_second_close_waits_for_the_first_one(
+    nodes: Nodes,
+    open_embedded: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    interrupted: bool,
+    manual: bool,
 ) -> None:
-    """The folder stays in use until its last write, and the next close waits for that."""
+    """The folder stays in use until its last write; a close that Ctrl-C met goes on, too."""
     broker = open_embedded(tmp_path / "f", clock=clock(manual=manual))
+    broker.send("t", "x")
     engine = nodes[0].engine
     writing, go_on, close = threading.Event(), threading.Event(), engine.close
 
@@ -138,16 +145,22 @@ def test_a_close_that_ctrl_c_met_goes_on(
         close()
 
     monkeypatch.setattr(engine, "close", slow)
-    with ctrl_c_once(writing):
-        broker.close()
-    with pytest.raises(ConfigError, match="in use by this very process"):
-        delaylog.open(tmp_path / "f")
-    with ThreadPoolExecutor(1) as threads:
-        second = threads.submit(broker.close)
+    with ThreadPoolExecutor(2) as threads:
+        closing = []
+        if interrupted:
+            with ctrl_c_once(writing):
+                broker.close()
+        else:
+            closing.append(threads.submit(broker.close))
+            assert writing.wait(30)
+        closing.append(threads.submit(broker.close))
         with pytest.raises(TimeoutError):
-            second.result(0.1)
+            closing[-1].result(0.1)
+        with pytest.raises(ConfigError, match="in use by this very process"):
+            delaylog.open(tmp_path / "f")
         go_on.set()
-        second.result(30)
+        for each in closing:
+            each.result(30)
     delaylog.open(tmp_path / "f").close()
 
 

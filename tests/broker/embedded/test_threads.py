@@ -13,8 +13,7 @@ from typing import Any
 
 import pytest
 
-import delaylog
-from delaylog.broker.embedded import ClosedError, ConfigError, EmbeddedBroker, ManualClock
+from delaylog.broker.embedded import ClosedError, EmbeddedBroker, ManualClock
 from delaylog.broker.embedded.node import EmbeddedNode
 from delaylog.broker.engine.upkeep import housekeeping
 from delaylog.client.errors import DiskFull, NotFound, NotReady
@@ -161,37 +160,6 @@ def test_upkeep_goes_on_beside_the_calls(
 
 
 @pytest.mark.parametrize("manual", [True, False])
-def test_the_folder_is_free_when_whoever_closes_it_has_ended(
-    nodes: Nodes, open_embedded: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, manual: bool
-) -> None:
-    """A second close waits for the first one, which still writes."""
-    broker = open_embedded(tmp_path / "f", clock=ManualClock() if manual else None)
-    broker.send("t", "x")
-    engine = nodes[0].engine
-    writing, go_on = threading.Event(), threading.Event()
-    close = engine.close
-
-    def slow() -> None:
-        writing.set()
-        go_on.wait(30)
-        close()
-
-    monkeypatch.setattr(engine, "close", slow)
-    with ThreadPoolExecutor(2) as threads:
-        first = threads.submit(broker.close)
-        assert writing.wait(30)
-        second = threads.submit(broker.close)
-        with pytest.raises(TimeoutError):
-            second.result(0.1)
-        with pytest.raises(ConfigError, match="in use"):
-            delaylog.open(tmp_path / "f")
-        go_on.set()
-        first.result(30)
-        second.result(30)
-    delaylog.open(tmp_path / "f").close()
-
-
-@pytest.mark.parametrize("manual", [True, False])
 def test_close_ends_those_who_wait_for_a_full_disk(
     nodes: Nodes, open_embedded: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, manual: bool
 ) -> None:
@@ -298,25 +266,6 @@ def test_ctrl_c_in_a_commit_takes_nothing_along(
     broker.close()
     again = open_embedded(tmp_path / "f")
     assert {each.id for each in again.browse("t")} == {"before", "meanwhile", "after"}
-
-
-def test_a_receive_that_ctrl_c_met_has_taken_nothing(nodes: Nodes, open_embedded: Any) -> None:
-    broker = open_embedded()
-    main = threading.main_thread().ident
-    assert main is not None
-
-    def interrupt() -> None:
-        # Not before it waits: elsewhere it would end the test run.
-        await_that(lambda: len(nodes[0].waiters) == 1)
-        signal.pthread_kill(main, signal.SIGINT)
-
-    interrupting = threading.Thread(target=interrupt)
-    interrupting.start()
-    with pytest.raises(KeyboardInterrupt):
-        broker.receive("t", wait=timedelta(seconds=60))
-    interrupting.join()
-    broker.send("t", "x")
-    assert [message.text for message in broker.receive("t", wait=timedelta(seconds=5))] == ["x"]
 
 
 @pytest.mark.parametrize("fsync", ["always", "everysec", "never"])
