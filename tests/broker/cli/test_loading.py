@@ -16,6 +16,7 @@ from tests.programs import run_program
 CLIENT = "delaylog.client"
 NETWORK = ("aiohttp", "asyncio", "ssl")
 NUMBERS = ("numpy", "orjson", "msgpack")
+SPARK = ("pyspark", "pyarrow", "pandas")
 CALLING = [
     f"delaylog.broker.cli.{each}" for each in sorted({v.module for v in VERBS.values() if v.calls})
 ]
@@ -30,8 +31,9 @@ CALLING = [
         (["delaylog.broker.cli.folders"], (CLIENT, *NETWORK)),
         (["delaylog.broker.cli.doctor.verb"], (CLIENT, *NETWORK, *NUMBERS)),
         (CALLING, ("delaylog.broker.process.serve", "rich")),
+        (["delaylog.broker.cli.programs", "delaylog.broker.process.serve"], SPARK),
     ],
-    ids=["serve", "config", "dump", "folders", "doctor", "verbs that call a broker"],
+    ids=["serve", "config", "dump", "folders", "doctor", "verbs that call a broker", "spark"],
 )
 def test_a_verb_loads_what_it_needs(modules: list[str], needless: tuple[str, ...]) -> None:
     program = f"import sys, {', '.join(modules)}; print(*sys.modules)"

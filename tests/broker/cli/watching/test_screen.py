@@ -123,16 +123,8 @@ def test_the_row_of_other_topics_has_no_detail(change: Change) -> None:
 def test_a_narrow_terminal_shows_fewer_columns(change: Change) -> None:
     """No title is cut on the usual eighty columns."""
     header, *_ = shown(table(rows_of(change, "default"), View(), 5, 80), width=80)
-    assert header.split() == [
-        "topic",
-        "sent/s",
-        "out/s▾",
-        "ready",
-        "leased",
-        "oldest",
-        "late",
-        "p99",
-    ]
+    titles = "topic sent/s out/s▾ ready leased oldest late p99"
+    assert " ".join(header.split()) == titles
 
 
 def test_a_detail_tells_what_bounds_its_topic(change: Change) -> None:
