@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import pytest
 
 from delaylog.storage.hours.hour_store import HourStore, find_few
 from delaylog.storage.hours.hour_table import HourCounts
@@ -185,6 +187,21 @@ def small_store() -> tuple[FakeDisk, HourStore, Model]:
         model.add(store, due, [b"body %d" % (k + number) for k in range(10)], FIRST)
         run(store.flusher.flush(upto=model.position))
     return disk, store, model
+
+
+def noted_reads(
+    patch: pytest.MonkeyPatch, kind: type, name: str, size: Callable[..., Any]
+) -> list[int]:
+    """The `size` of each later call of a method of this class, by its arguments."""
+    noted: list[int] = []
+    real = getattr(kind, name)
+
+    def call(self: Any, *args: Any) -> Any:
+        noted.append(int(size(*args)))
+        return real(self, *args)
+
+    patch.setattr(kind, name, call)
+    return noted
 
 
 REGIONS = ("delay.log", "delay.index", "extents")

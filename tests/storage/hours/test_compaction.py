@@ -26,9 +26,10 @@ from delaylog.storage.hours.hour_store import HourStore
 from delaylog.storage.hours.hour_table import HourCounts
 from delaylog.storage.hours.second_index import SecondIndex
 from delaylog.storage.hours.state_column import PAGE_ROWS
-from delaylog.storage.layout import HOUR_MS, STATE_ENTRY, MessageState, RowArray, hour_name
+from delaylog.storage.layout import HOUR_MS, STATE_ENTRY, MessageState, hour_name
+from delaylog.storage.work import Work
 from tests.storage.fake_disk import SURVIVALS, DiskCrashed, FakeDisk, FakeFile, Survival
-from tests.storage.hours.hour_model import FIRST, FOLDER, Model, open_store, run
+from tests.storage.hours.hour_model import FIRST, FOLDER, Model, noted_reads, open_store, run
 
 ROWS = 600
 
@@ -53,8 +54,13 @@ def rows_of_an_extent(request: pytest.FixtureRequest, monkeypatch: pytest.Monkey
     monkeypatch.setattr(compaction, "REWRITE_ROWS", request.param)
 
 
-def every_third(n: int) -> np.ndarray:
-    return np.arange(n) % 3 != 0
+NONE = np.zeros(ROWS, np.bool_)
+GONE = np.arange(ROWS) % 3 != 0
+"""What most tests remove."""
+
+
+def compaction_of(store: HourStore, gone: np.ndarray = GONE) -> Work:
+    return store.compact(FIRST, Removal(gone, np.zeros(len(gone), np.bool_), states=False))
 
 
 def chains(store: HourStore) -> list[list[int]]:
@@ -78,24 +84,39 @@ def check(store: HourStore, model: Model, gone: np.ndarray) -> None:
     assert chains(store) == [numbers[second == k][::-1].tolist() for k in range(8)]
 
 
+def check_start(
+    disk: FakeDisk, model: Model, gone: np.ndarray, rows: int | None = None
+) -> HourStore:
+    """The same after a start that keeps so many rows, by default all."""
+    model.refs = model.refs[:rows]
+    again = HourStore(disk, FOLDER)
+    again.recover({FIRST: HourCounts(rows=len(model.refs))}, 1 << 62)
+    check(again, model, gone)
+    return again
+
+
+def check_restart(
+    disk: FakeDisk, store: HourStore, model: Model, gone: np.ndarray, rows: int | None = None
+) -> HourStore:
+    """The same after the store was synced and closed."""
+    run(store.flusher.sync())
+    store.close()
+    return check_start(disk, model, gone, rows)
+
+
 def test_rows_that_are_left_are_what_they_were() -> None:
     """Rows, records, chains and second index, also of rows that come later, and after a restart."""
     disk = FakeDisk()
     store, model = filled(disk)
-    gone = every_third(ROWS)
     size = store.folders.hour(FIRST).log_size
-    run(store.compact(FIRST, Removal(gone, np.zeros(ROWS, np.bool_), states=False)))
+    run(compaction_of(store))
     assert store.folders.hour(FIRST).log_size < size * 0.4
-    check(store, model, gone)
+    check(store, model, GONE)
     add(store, model, 120)
-    check(store, model, gone)
+    check(store, model, GONE)
     heads = store.folders.hour(FIRST).heads.get()
     assert SecondIndex.decode(heads.encode()) is not None
-    run(store.flusher.sync())
-    store.close()
-    again = HourStore(disk, FOLDER)
-    again.recover({FIRST: HourCounts(rows=len(model.refs))}, 1 << 62)
-    check(again, model, gone)
+    again = check_restart(disk, store, model, GONE)
     for step in again.folders.hour(FIRST).verify():
         assert step is None
     assert again.folders.hour(FIRST).heads.rebuild().newest.tolist() == heads.newest.tolist()
@@ -107,52 +128,34 @@ def test_large_messages_are_copied_in_parts(monkeypatch: pytest.MonkeyPatch) -> 
     disk = FakeDisk()
     store, model = filled(disk, 60, 200_000)
     gone = np.arange(60) // 10 % 2 == 0
-    read: list[int] = []
-
-    def records(reader: HourReader, rows: RowArray) -> bytes:
-        read.append(int(rows["size"].sum()))
-        return whole(reader, rows)
-
-    whole = HourReader.records
     with monkeypatch.context() as patch:
-        patch.setattr(HourReader, "records", records)
-        run(store.compact(FIRST, Removal(gone, np.zeros(60, np.bool_), states=False)))
+        read = noted_reads(patch, HourReader, "records", lambda rows: rows["size"].sum())
+        run(compaction_of(store, gone))
     assert sum(read) >= 30 * 200_000
     assert max(read) <= 1 << 20
     check(store, model, gone)
     add(store, model, 40)
-    run(store.flusher.sync())
-    store.close()
-    again = HourStore(disk, FOLDER)
-    again.recover({FIRST: HourCounts(rows=60)}, 1 << 62)
-    model.refs = model.refs[:60]
-    check(again, model, gone)
+    check_restart(disk, store, model, gone, rows=60)
 
 
 def test_rows_that_come_while_files_are_written_aside() -> None:
     """They keep the extents that they came in: a start may cut at any of them."""
     disk = FakeDisk()
     store, model = filled(disk)
-    gone = every_third(ROWS)
-    work = store.compact(FIRST, Removal(gone, np.zeros(ROWS, np.bool_), states=False))
+    work = compaction_of(store)
     step = next(work)
     assert callable(step)
     step()
     add(store, model, 200)
     run(work)
-    check(store, model, gone)
-    run(store.flusher.sync())
-    store.close()
-    again = HourStore(disk, FOLDER)
-    again.recover({FIRST: HourCounts(rows=ROWS + 97)}, 1 << 62)
-    model.refs = model.refs[: ROWS + 97]
-    check(again, model, gone)
+    check(store, model, GONE)
+    check_restart(disk, store, model, GONE, rows=ROWS + 97)
 
 
 def test_replaced_files_are_closed_by_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever closes a deleted file last frees its space: seconds, for gigabytes."""
     store, model = filled(FakeDisk())
-    check(store, model, np.zeros(ROWS, np.bool_))
+    check(store, model, NONE)
     in_job, closed = [False], list[bool]()
     close = FakeFile.close
 
@@ -161,37 +164,30 @@ def test_replaced_files_are_closed_by_jobs(monkeypatch: pytest.MonkeyPatch) -> N
         close(file)
 
     monkeypatch.setattr(FakeFile, "close", noted)
-    gone = every_third(ROWS)
-    for step in store.compact(FIRST, Removal(gone, np.zeros(ROWS, np.bool_), states=False)):
+    for step in compaction_of(store):
         if callable(step):
             in_job[0] = True
             step()
             in_job[0] = False
     assert len(closed) > 3
     assert all(closed)
-    check(store, model, gone)
+    check(store, model, GONE)
 
 
 def test_a_second_compaction_and_one_of_everything() -> None:
-    disk = FakeDisk()
-    store, model = filled(disk)
-    none = np.zeros(ROWS, np.bool_)
-    run(store.compact(FIRST, Removal(every_third(ROWS), none, states=False)))
-    gone = np.arange(ROWS) % 6 != 0
-    run(store.compact(FIRST, Removal(gone, none, states=False)))
-    check(store, model, gone)
-    run(store.compact(FIRST, Removal(~none, none, states=False)))
-    check(store, model, ~none)
+    store, model = filled(FakeDisk())
+    for gone in (GONE, np.arange(ROWS) % 6 != 0, ~NONE):
+        run(compaction_of(store, gone))
+        check(store, model, gone)
     assert store.folders.hour(FIRST).log_size == 0
     add(store, model, 10)
-    check(store, model, ~none)
+    check(store, model, ~NONE)
 
 
 def test_rows_that_lose_only_their_records() -> None:
-    disk = FakeDisk()
-    store, model = filled(disk)
-    bare = every_third(ROWS)
-    run(store.compact(FIRST, Removal(np.zeros(ROWS, np.bool_), bare, states=False)))
+    store, model = filled(FakeDisk())
+    bare = GONE
+    run(store.compact(FIRST, Removal(NONE, bare, states=False)))
     refs = np.array(model.refs, np.int64)
     rows = store.rows(refs)
     assert store.check_tags(refs, rows).all()
@@ -203,26 +199,20 @@ def test_rows_that_lose_only_their_records() -> None:
 
 def test_a_reader_in_slices_keeps_its_files() -> None:
     """A walk that has begun ends in the files that it began in."""
-    disk = FakeDisk()
-    store, model = filled(disk)
-    gone = every_third(ROWS)
+    store, model = filled(FakeDisk())
     before = chains(store)[2]
     walk = store.folders.hour(FIRST).walk_second(2, ROWS, slice_rows=8)
     seen = next(walk)
-    work = store.compact(FIRST, Removal(gone, np.zeros(ROWS, np.bool_), states=False))
-    for _ in range(50):
-        step = next(work)
-        if callable(step):
-            step()
+    work = compaction_of(store)
+    run(islice(work, 50))
     assert [*seen, *chain.from_iterable(walk)] == before
     run(work)
-    check(store, model, gone)
+    check(store, model, GONE)
 
 
 @pytest.mark.parametrize("survival", SURVIVALS)
 def test_a_crash_at_any_operation(survival: Survival) -> None:
     """The old files or the new ones, whole: with either every row that lives is read."""
-    gone = every_third(ROWS)
     at, kept, replaced = 1, 0, 0
     while True:
         disk = FakeDisk()
@@ -231,7 +221,7 @@ def test_a_crash_at_any_operation(survival: Survival) -> None:
         disk.sync_all()
         disk.crash_at = disk.count + at
         try:
-            run(store.compact(FIRST, Removal(gone, np.zeros(ROWS, np.bool_), states=False)))
+            run(compaction_of(store))
         except DiskCrashed:
             disk = disk.restart(survival, at)
         else:
@@ -239,12 +229,9 @@ def test_a_crash_at_any_operation(survival: Survival) -> None:
         again = HourStore(disk, FOLDER)
         again.recover({FIRST: HourCounts(rows=ROWS)}, 1 << 62)
         refs = np.array(model.refs, np.int64)
-        if again.check_tags(refs, again.rows(refs)).all():
-            kept += 1
-            check(again, model, np.zeros(ROWS, np.bool_))
-        else:
-            replaced += 1
-            check(again, model, gone)
+        whole = again.check_tags(refs, again.rows(refs)).all()
+        check(again, model, NONE if whole else GONE)
+        kept, replaced = kept + whole, replaced + (not whole)
         assert not [name for name in disk.listdir(f"{FOLDER}/{hour_name(FIRST)}") if "tmp" in name]
         at += 1
     assert kept > 5
@@ -288,33 +275,27 @@ def test_a_compaction_that_is_given_up() -> None:
     """Nothing has changed, and nothing is left aside."""
     disk = FakeDisk()
     store, model = filled(disk)
-    removal = Removal(every_third(ROWS), np.zeros(ROWS, np.bool_), states=False)
-    run(store.compact(FIRST, removal, stopping=lambda: True))
-    check(store, model, np.zeros(ROWS, np.bool_))
+    run(store.compact(FIRST, Removal(GONE, NONE, states=False), stopping=lambda: True))
+    check(store, model, NONE)
     assert not [name for name in disk.listdir(f"{FOLDER}/{hour_name(FIRST)}") if "tmp" in name]
 
 
 def test_a_compaction_that_is_closed_half_way() -> None:
     """After any of its steps: the store goes on, as that of a leader that steps down does."""
-    gone, none = every_third(ROWS), np.zeros(ROWS, np.bool_)
     steps, ended = 0, False
     while not ended:
         steps += 1
         disk = FakeDisk()
         store, model = filled(disk)
         size = store.folders.hour(FIRST).log_size
-        work = store.compact(FIRST, Removal(gone, none, states=False))
+        work = compaction_of(store)
         run(islice(work, steps))
         ended = work.gi_frame is None
         work.close()
-        removed = gone if store.folders.hour(FIRST).log_size < size else none
+        removed = GONE if store.folders.hour(FIRST).log_size < size else NONE
         add(store, model, 120)
         check(store, model, removed)
-        run(store.flusher.sync())
-        store.close()
-        again = HourStore(disk, FOLDER)
-        again.recover({FIRST: HourCounts(rows=len(model.refs))}, 1 << 62)
-        check(again, model, removed)
+        check_restart(disk, store, model, removed)
     assert steps > 5
 
 
@@ -326,7 +307,6 @@ def test_a_compaction_that_finds_no_descriptor(
 
     The work gets the error of its job, or is closed, as work that runs inline.
     """
-    gone, none = every_third(ROWS), np.zeros(ROWS, np.bool_)
     at, failed = 0, True
     while failed:
         disk = FakeDisk()
@@ -343,7 +323,7 @@ def test_a_compaction_that_finds_no_descriptor(
                 sync(path)
 
             patched.setattr(disk, "sync_folder", sync_folder)
-            work = store.compact(FIRST, Removal(gone, none, states=False))
+            work = compaction_of(store)
             for step in work:
                 try:
                     step()
@@ -354,16 +334,12 @@ def test_a_compaction_that_finds_no_descriptor(
                         continue
                     with pytest.raises(NoDescriptorError):
                         work.throw(error)
-        removed = gone if store.folders.hour(FIRST).log_size < size else none
+        removed = GONE if store.folders.hour(FIRST).log_size < size else NONE
         add(store, model, 120)
         check(store, model, removed)
-        run(store.compact(FIRST, Removal(gone, none, states=False)))
-        check(store, model, gone)
-        run(store.flusher.sync())
-        store.close()
-        again = HourStore(disk, FOLDER)
-        again.recover({FIRST: HourCounts(rows=len(model.refs))}, 1 << 62)
-        check(again, model, gone)
+        run(compaction_of(store))
+        check(store, model, GONE)
+        check_restart(disk, store, model, GONE)
         at += 1
     assert at > 2
 
@@ -371,14 +347,13 @@ def test_a_compaction_that_finds_no_descriptor(
 def test_heads_that_a_split_drops_while_files_are_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     """The old heads are not written over the file of the new ones."""
     monkeypatch.setattr(open_hours, "HEADS_KEPT_MAX", 0)
-    gone, none = every_third(ROWS), np.zeros(ROWS, np.bool_)
     steps, ended = 0, False
     while not ended:
         disk = FakeDisk()
         with monkeypatch.context() as patched:
             patched.setattr(open_hours, "HEADS_KEPT_MAX", 1)
             store, model = filled(disk)
-        work = store.compact(FIRST, Removal(gone, none, states=False))
+        work = compaction_of(store)
         run(islice(work, steps))
         steps += 1
         # One thread runs the jobs of both in the order in which they come.
@@ -390,9 +365,7 @@ def test_heads_that_a_split_drops_while_files_are_replaced(monkeypatch: pytest.M
         for rest in zip_longest(work, room):
             run(rest)
         store.close()
-        again = HourStore(disk, FOLDER)
-        again.recover({FIRST: HourCounts(rows=ROWS)}, 1 << 62)
-        check(again, model, gone)
+        check_start(disk, model, GONE)
     assert steps > 5
 
 
@@ -400,9 +373,8 @@ def test_a_thread_that_begins_to_read_while_files_are_exchanged(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """It enters first, and the exchange waits; or it finds the new files, never closed ones."""
-    disk = FakeDisk()
-    store, model = filled(disk)
-    folder, gone = store.folders.hour(FIRST), every_third(ROWS)
+    store, model = filled(FakeDisk())
+    folder = store.folders.hour(FIRST)
     entered, exchanged = threading.Event(), threading.Event()
     stale: list[bool] = []
 
@@ -422,8 +394,8 @@ def test_a_thread_that_begins_to_read_while_files_are_exchanged(
         return take()
 
     monkeypatch.setattr(folder.files, "take", take_while_a_thread_enters)
-    run(store.compact(FIRST, Removal(gone, np.zeros(ROWS, np.bool_), states=False)))
+    run(compaction_of(store))
     exchanged.set()
     reader.join()
     assert stale == [False]
-    check(store, model, gone)
+    check(store, model, GONE)

@@ -17,10 +17,10 @@ from delaylog.storage.hours import hot_seconds
 from delaylog.storage.hours.hot_seconds import HotSeconds
 from delaylog.storage.hours.hour_reader import HourReader
 from delaylog.storage.hours.hour_store import HourStore
-from delaylog.storage.layout import HOUR_MS, Int64Array, RowArray
+from delaylog.storage.layout import HOUR_MS, Int64Array
 from tests.effort import tries
 from tests.storage.fake_disk import FakeDisk, FakeFile
-from tests.storage.hours.hour_model import FIRST, Model, open_store, run
+from tests.storage.hours.hour_model import FIRST, Model, noted_reads, open_store, run
 
 SECOND = FIRST * HOUR_MS // 1000 + 5
 LATER = (SECOND + 1) * 1000
@@ -175,14 +175,7 @@ def test_large_messages_take_no_more_disk_and_memory_than_they_may(
     monkeypatch.setattr(hot_seconds, "_SLICE_ROWS", 16)
     disk, store, refs = filled([bytes([k]) * 200_000 for k in range(60)])
     hot = HotSeconds(disk, SCRATCH, rows_min=10, bytes_max=10 << 20)
-    read: list[int] = []
-
-    def records(reader: HourReader, rows: RowArray) -> bytes:
-        read.append(int(rows["size"].sum()))
-        return whole(reader, rows)
-
-    whole = HourReader.records
-    monkeypatch.setattr(HourReader, "records", records)
+    read = noted_reads(monkeypatch, HourReader, "records", lambda rows: rows["size"].sum())
     lay_out(hot, store, refs, np.ones(60, np.int64))
     assert max(read) <= 1 << 20
     assert sum(read) <= hot.size_bytes <= 10 << 20
@@ -275,15 +268,7 @@ def test_the_first_receive_of_a_topic_reads_only_its_own_part(
     topics = np.array([1] * 480 + [2] * 20)
     hot = HotSeconds(disk, SCRATCH, rows_min=10, bytes_max=1 << 30)
     lay_out(hot, store, refs, topics)
-    read = 0
-
-    def pread(file: FakeFile, size: int, offset: int) -> bytes:
-        nonlocal read
-        read += size
-        return whole(file, size, offset)
-
-    whole = FakeFile.pread
-    monkeypatch.setattr(FakeFile, "pread", pread)
+    read = noted_reads(monkeypatch, FakeFile, "pread", lambda size, _: size)
     found = hot.rows(2, refs[480:488], LATER)
     assert found is not None
-    assert read < 20 * 1_200
+    assert sum(read) < 20 * 1_200

@@ -25,7 +25,7 @@ from delaylog.storage.hours.far.far_tier import RunNumbers
 from delaylog.storage.hours.far.sorted_run import SortedRun
 from delaylog.storage.hours.hour_store import HourStore
 from delaylog.storage.hours.hour_table import HourCounts
-from delaylog.storage.layout import HOUR_MS, STATE_ENTRY, Int64Array, MessageState
+from delaylog.storage.layout import HOUR_MS, STATE_ENTRY, MessageState
 from delaylog.storage.work import Work
 from tests.effort import tries
 from tests.storage.fake_disk import FakeDisk
@@ -35,6 +35,7 @@ from tests.storage.hours.hour_model import (
     Model,
     check_chains,
     check_look_ups,
+    noted_reads,
     open_store,
     replay,
     run,
@@ -465,15 +466,8 @@ def test_large_messages_are_merged_and_split_in_parts(monkeypatch: pytest.Monkey
         bodies = [bytes([k * 12 + at]) * 300_000 for at in range(11)] + [bytes([k]) * 1_200_000]
         model.add(store, due, bodies, FIRST)
         run(store.flusher.flush(upto=model.position))
-    read: list[int] = []
-
-    def records(one: SortedRun, at: Int64Array, offsets: Int64Array, sizes: Int64Array) -> bytes:
-        read.append(int(sizes.sum()))
-        return whole(one, at, offsets, sizes)
-
-    whole = SortedRun.records
     with monkeypatch.context() as patch:
-        patch.setattr(SortedRun, "records", records)
+        read = noted_reads(patch, SortedRun, "records", lambda _at, _offsets, sizes: sizes.sum())
         run(store.far.merges.work(store.counts))
         assert len(store.far.rows.sets) == 1
         merged = list(read)

@@ -14,6 +14,7 @@ from delaylog.storage.hours.far.sorted_run import RunFacts, RunRows, SortedRun, 
 from delaylog.storage.hours.state_seal import sealed
 from delaylog.storage.layout import INDEX_ENTRY, STATE_ENTRY, Int64Array, RowArray
 from tests.storage.fake_disk import FakeDisk, FakeFile
+from tests.storage.hours.hour_model import noted_reads
 
 HOUR = 450_100
 KEYS = np.array([hour_key(HOUR) + 7, hour_key(HOUR + 900) + 1], np.int64)
@@ -122,14 +123,7 @@ def test_every_changed_byte_is_found() -> None:
 
 
 def test_runs_without_a_file_are_not_checked_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    reads: list[int] = []
-    pread = FakeFile.pread
-
-    def counted(file: FakeFile, size: int, offset: int) -> bytes:
-        reads.append(size)
-        return pread(file, size, offset)
-
-    monkeypatch.setattr(FakeFile, "pread", counted)
+    reads = noted_reads(monkeypatch, FakeFile, "pread", lambda size, _: size)
     disk = FakeDisk()
     disk.mkdir("far")
     facts = [
