@@ -10,6 +10,7 @@ from delaylog.broker.cluster.members.operator_calls import ROLES
 from delaylog.broker.engine.deliver.failures import HOW
 from delaylog.broker.engine.late.timeline import CAUSES
 from delaylog.broker.engine.limits import Limits
+from delaylog.broker.engine.lookup.message_filter import FAILURE
 from delaylog.broker.engine.model import REJECTED
 from delaylog.broker.engine.topics.settings import TopicSettings
 from delaylog.broker.engine.views.message_trace import EVENTS
@@ -401,7 +402,10 @@ def _of_changes() -> dict[str, Schema]:
             **each(TEXT_OR_NULL, "namespace", "topic"),
             action=words("cancel", "reschedule", "replay"),
             filter=object_of(
-                {**each(TEXT, "state", "tag", "key"), **each(INT, "due_from", "due_to")}
+                {
+                    **each(TEXT, "state", "tag", "key", "group", *FAILURE),
+                    **each(INT, "due_from", "due_to"),
+                }
             ),
             state=words("running", "done", "cancelled", "failed"),
             **each(COUNT, "scanned", "matched", "done", "too_late"),

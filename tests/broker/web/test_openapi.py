@@ -27,6 +27,7 @@ from delaylog.broker.camellia.openapi import described
 from delaylog.broker.engine.limits import Limits
 from delaylog.broker.streams.live import LIVE, PAGE
 from delaylog.broker.web.openapi import openapi_document
+from delaylog.contract.calls.shapes import FILTER
 from tests.broker.web.access_calls import filled
 from tests.effort import tries
 
@@ -211,6 +212,12 @@ def test_a_call_outside_of_a_namespace_is_described_as_within_one(document: Any)
         for method, operation in shown.items():
             same = {"operationId": operation["operationId"]}
             assert operation == also[method] | same, (method, within)
+
+
+def test_a_job_is_described_with_every_member_of_its_filter() -> None:
+    """No request that schemathesis makes begins a job by reason: its topic would have to exist."""
+    job = DOCUMENT["components"]["schemas"]["Job"]["properties"]
+    assert job["filter"]["properties"].keys() == FILTER.shape.names
 
 
 def test_limits_of_the_node_stand_in_the_document(document: Any) -> None:
