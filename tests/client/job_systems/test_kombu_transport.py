@@ -6,7 +6,8 @@ import time
 from collections.abc import Iterator
 from contextlib import closing
 from datetime import timedelta
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 from uuid import uuid4
 
 import kombu
@@ -14,8 +15,16 @@ import pytest
 from kombu.asynchronous import Hub
 
 from delaylog.client import Client, NotReached, TopicSettings
+from delaylog.client._sync.message import Message
 from delaylog.client.child_broker import free_port
 from delaylog.client.job_systems import kombu_bindings, register_kombu_transport
+from delaylog.client.job_systems.kombu_channel import (
+    body_of,
+    due_ms,
+    fields_of,
+    payload_of,
+    task_id_of,
+)
 from tests.waiting import await_that
 
 WAIT_S = 60
@@ -238,14 +247,6 @@ def test_the_highest_priority_is_delivered_first_also_after_a_requeue(
     assert Taker(connection, queue).drain(4) == ["d", "b", "a", "c"]
 
 
-def test_an_expiration_ends_a_message_that_nobody_took(connection: kombu.Connection) -> None:
-    queue = kombu.Queue("expiring")
-    publish(connection, 1, queue, expiration=0.3)
-    publish(connection, 2, queue)
-    time.sleep(0.5)
-    assert Taker(connection, queue).drain(1) == [2]
-
-
 def test_sizes_purges_and_deletes(connection: kombu.Connection, client: Client) -> None:
     with closing(connection.SimpleQueue("counted")) as queue:
         for number in range(3):
@@ -389,16 +390,11 @@ class Failing(Taker):
             raise ZeroDivisionError(body)
 
 
-def test_a_broker_that_is_away_is_a_connection_error(url: str) -> None:
-    address = f"delaylog://127.0.0.1:{free_port()}"
-    away = kombu.Connection(address)
+def test_a_broker_that_is_away_is_a_connection_error() -> None:
+    away = kombu.Connection(f"delaylog://127.0.0.1:{free_port()}")
     with pytest.raises(NotReached) as caught:
         away.connect()
     assert isinstance(caught.value, away.connection_errors)
-    either = kombu.Connection(f"{address};{url}")
-    with either, closing(either.SimpleQueue("failover")) as queue:
-        queue.put(1)
-        assert queue.get(timeout=WAIT_S).payload == 1
 
 
 def test_a_url_is_an_address_a_token_and_a_namespace() -> None:
@@ -409,3 +405,60 @@ def test_a_url_is_an_address_a_token_and_a_namespace() -> None:
     with pytest.raises(ValueError, match="/-"):
         tls.connect()
     assert "token" not in tls.as_uri()
+
+
+# Kombu's messages as messages of a topic, and back. No broker is needed.
+
+
+def payload(headers: dict[str, Any], **properties: Any) -> dict[str, Any]:
+    return {"body": "[]", "headers": headers, "properties": {"delivery_info": {}, **properties}}
+
+
+def delivered(sent: dict[str, Any], attempts: int = 1) -> dict[str, Any]:
+    message = SimpleNamespace(text=body_of(sent), receipt="r1", attempts=attempts)
+    return payload_of(cast(Message, message))
+
+
+@pytest.mark.parametrize(
+    ("eta", "due"),
+    [
+        ("1970-01-01T00:00:01+00:00", 1_000),
+        ("1970-01-01T01:00:01.000001+01:00", 1_001),
+        ("1969-01-01T00:00:00+00:00", 0),
+        ("2026-01-01T00:00:00", None),
+        ("tomorrow", None),
+        (None, None),
+    ],
+)
+def test_an_eta_with_a_time_zone_is_a_due_time_and_never_early(
+    eta: str | None, due: int | None
+) -> None:
+    assert due_ms({"eta": eta}) == due
+
+
+@pytest.mark.parametrize(
+    ("eta", "seen"),
+    [("1970-01-01T00:00:01+00:00", None), ("2026-01-01T00:00:00", "2026-01-01T00:00:00")],
+)
+def test_the_worker_waits_only_for_what_the_broker_did_not(eta: str, seen: str | None) -> None:
+    assert delivered(payload({"eta": eta}))["headers"]["eta"] == seen
+
+
+def test_a_task_is_found_by_its_id_and_name() -> None:
+    message = payload({"task": "app.add", "id": "17"}, priority=20, expiration="1500")
+    assert fields_of(message) == {"tags": ["app.add"], "priority": 9, "ttl": timedelta(seconds=1.5)}
+    assert task_id_of(message) == "17"
+    assert task_id_of(payload({"id": "no task"})) is None
+
+
+def test_what_cannot_be_a_field_is_left_out() -> None:
+    assert fields_of(payload({"task": "x" * 65, "id": "y" * 256}, priority=None)) == {"tags": []}
+    assert fields_of(payload({"id": "no task"}, priority=-1)) == {}
+
+
+def test_a_delivery_has_its_own_tag_and_says_whether_it_is_the_first() -> None:
+    first = delivered(payload({}, delivery_tag="of the sender"))
+    assert first["properties"]["delivery_tag"] == "r1"
+    assert first["properties"]["delivery_info"]["redelivered"] is False
+    again = delivered(payload({}), attempts=2)
+    assert again["properties"]["delivery_info"]["redelivered"] is True
