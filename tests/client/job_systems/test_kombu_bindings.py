@@ -210,7 +210,7 @@ def test_a_message_of_another_program_stops_no_routing(queue: QueueClient, body:
 
 def orders_to_drop(queue: QueueClient, binding: Binding, message_id: str | None = None) -> None:
     """Send what ends a binding, as any sender of the namespace can, and tend."""
-    queue.send(binding.queue, "an order")
+    queue.send(topic_of(binding.queue), "an order")
     body, in_doubt = json.dumps(asdict(binding)), {"in-doubt": "1"}
     queue.send("kombu.bindings", body, id=message_id or binding.id, headers=in_doubt)
     bindings = Bindings(queue)
@@ -262,13 +262,7 @@ def test_a_binding_that_kombu_does_not_make_is_rejected(
 def test_the_topic_of_a_queue_that_kombu_has_named_is_removed(
     queue: QueueClient, name: str
 ) -> None:
-    bindings = Bindings(queue)
-    bindings.add(TRANSIENT)
-    queue.send(topic_of(name), "unread")
-    binding = Binding("", name, name, transient=True)
-    in_doubt = {"in-doubt": "1"}
-    queue.send("kombu.bindings", json.dumps(asdict(binding)), id=binding.id, headers=in_doubt)
-    bindings.tend()
+    orders_to_drop(queue, Binding("", name, name, transient=True))
     assert [topic.topic for topic in queue.topics()] == ["kombu.bindings"]
 
 
