@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from delaylog.storage.layout import hour_name
 from tests.broker.engine.host import HOUR, START_MS, Host
 
 START_HOUR = START_MS // HOUR
-MODULE = "pyspark_delaylog.segments"
 
 
 @pytest.fixture(scope="module")
@@ -54,14 +51,6 @@ def test_the_format_is_found_and_a_folder_is_a_table(spark: Any, folder: Path) -
         ("u", "waiting"): 230,
     }
     assert dict(frame.dtypes)["deliver_at"] == "timestamp"
-
-
-def test_bodies_come_when_they_are_asked_for(spark: Any, folder: Path) -> None:
-    frame = load(spark, folder, includeBody=True, topic="t", numPartitions=3)
-    found = {row["id"]: bytes(row["value"]) for row in frame.select("id", "value").collect()}
-    assert found == {f"i{k}": b"body %d" % k for k in range(4_800)}
-    assert {name for name, _ in frame.dtypes} >= {"key", "tags", "headers", "value"}
-    assert frame.where("size(tags) = 0 and size(headers) = 0 and key is null").count() == 4_800
 
 
 def test_hours_are_packed_into_as_many_tasks_as_asked_for(spark: Any, folder: Path) -> None:
@@ -144,18 +133,3 @@ def test_a_mistake_is_said_before_anything_runs(spark: Any, folder: Path) -> Non
         load(spark, folder, startHoure="x").count()
     with pytest.raises(Exception, match="not a broker's data folder"):
         load(spark, folder / "hours").count()
-
-
-def test_rot_fails_the_job_and_names_the_file(spark: Any, tmp_path: Path) -> None:
-    host = Host(tmp_path / "data")
-    host.send(10, delay=HOUR)
-    host.checkpoint()
-    path = host.folder / "hours" / hour_name(START_HOUR + 1) / "delay.index"
-    raw = bytearray(path.read_bytes())
-    raw[200] ^= 1
-    path.write_bytes(raw)
-    with pytest.raises(Exception, match=r"delay\.index at byte 0: 10 rows that are not"):
-        load(spark, host.folder).count()
-    found = load(spark, host.folder, onCorrupt="skip").collect()
-    assert Counter(row["state"] for row in found) == {"damaged": 10}
-    host.close()

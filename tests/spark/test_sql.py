@@ -99,20 +99,6 @@ def test_what_a_queue_cannot_do_is_refused(
     assert spark.sql("SHOW TABLES").where("NOT isTemporary").collect() == []
 
 
-def test_a_named_load_is_added_once_and_other_rows_are_refused(
-    spark: SparkSession, broker: FakeBroker
-) -> None:
-    spark.sql(
-        f"CREATE TEMPORARY VIEW reminders {VIEW} USING delaylog "
-        f"OPTIONS (endpoint '{broker.url}', topic 'reminders', txnAppId 'load')"
-    )
-    for _ in range(2):
-        spark.sql(f"INSERT INTO reminders SELECT {ROW}")
-    with pytest.raises(PySparkException, match="load was committed before with other ids"):
-        spark.sql(f"INSERT INTO reminders SELECT {ROW.replace('a', 'b', 1)}")
-    assert broker.ids("reminders") == ["a"]
-
-
 @pytest.mark.usefixtures("views")
 def test_columns_are_inserted_by_name_too(spark: SparkSession, broker: FakeBroker) -> None:
     """By a list, which may leave columns out, and by BY NAME; else by their position."""
