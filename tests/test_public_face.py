@@ -24,7 +24,6 @@ PACKAGES = {
     "delaylog.client": 65,
     "delaylog.client.job_systems": ["register_kombu_transport"],
     "delaylog.client.queues": QUEUES.split(),
-    "delaylog.replication": 23,
     "delaylog.replication.raftos_oracle": 5,
 }
 """The names, or how many there are; those of the SDK are held by its reference (tests/docs)."""
