@@ -16,26 +16,6 @@ from tests.replication.mutations import MUTATIONS, SURVIVES, mutated
 from tests.replication.world import World
 
 SEEDS_MAX = 6_000
-NAMED_BY_THE_PROTOCOL = {
-    "ack_before_sync",
-    "blank_votes",
-    "disp_uncommitted",
-    "fetch_unfenced",
-    "handover_no_ci",
-    "handover_resume",
-    "len_only",
-    "no_adopt",
-    "no_begin_commit",
-    "no_fence",
-    "no_gate",
-    "prepare_minority",
-    "promise_volatile",
-    "same_epoch",
-    "tick_before_disp",
-    "tick_fresh_lost",
-    "tick_no_ci",
-    "truncate_always",
-}
 TUNED: dict[str, dict[str, Any]] = {
     "blank_votes": {"wipes": 0.3},
     "readmit_at_once": {"wipes": 1.0, "steps": 1_200},
@@ -60,10 +40,6 @@ def first_found(name: str, seeds: int) -> str | None:
             except (Violation, DivergedError, LostCommitError) as found:
                 return str(found)
     return None
-
-
-def test_all_named_mutations_are_there() -> None:
-    assert set(MUTATIONS) >= NAMED_BY_THE_PROTOCOL
 
 
 @pytest.mark.drill
