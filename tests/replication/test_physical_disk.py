@@ -1,17 +1,13 @@
-"""The real log and slots behind replication: the same as the log of the simulator, and durable.
+"""The real log and slots behind replication: what a cut, a power cut and rot leave of them.
 
-Method: random operations on both; then a cluster of three over whole fake disks, with a power cut.
+`test_schedules.py` runs clusters on them, beside the log of the simulator.
 """
 
 from __future__ import annotations
 
-from random import Random
-
 import pytest
 
 from delaylog.replication.epochs import NO_TICK, EpochTick
-from delaylog.replication.meta import Meta, MetaFile, load_meta
-from delaylog.replication.node import ReplicationNode
 from delaylog.replication.physical_disk import PhysicalReplicaLog, SlotTicks
 from delaylog.replication.replica import split_frames
 from delaylog.storage.errors import CorruptionError
@@ -20,33 +16,23 @@ from delaylog.storage.layout import FrameKind
 from delaylog.storage.log.frames import Tick
 from delaylog.storage.log.physical_log import PhysicalLog
 from delaylog.storage.log.tick_slots import TickRecord, TickSlots
-from tests.replication.memory_disk import CLUSTER_ID
 from tests.storage.fake_disk import SURVIVALS, FakeDisk, Survival
-
-MEMBERS = {0: "a", 1: "b", 2: "c"}
 
 
 class Folder:
     """One data folder, open."""
 
-    def __init__(self, disk: FakeDisk, node: int = 0) -> None:
+    def __init__(self, disk: FakeDisk) -> None:
         self.disk = disk
         disk.mkdir("data")
         disk.sync_folder("")
         self.slots = TickSlots(disk, "data/tick")
-        self.physical = PhysicalLog(disk, "data/log", segment_bytes_max=700, node=node)
+        self.physical = PhysicalLog(disk, "data/log", segment_bytes_max=700)
         self.log = PhysicalReplicaLog(self.physical, self.slots)
         newest = self.slots.newest
         for frame in self.physical.recover(0, newest.durable_end if newest else 0):
             self.log.note(frame)
         self.ticks = SlotTicks(self.slots, self.physical)
-        meta = load_meta(disk, "data/meta")
-        path = "data/meta"
-        first = Meta(CLUSTER_ID, node, MEMBERS)
-        self.meta = MetaFile.make(disk, path, first) if meta is None else MetaFile(disk, path, meta)
-        self.node = ReplicationNode(
-            log=self.log, meta=self.meta, ticks=self.ticks, random=Random(node)
-        )
 
     def sync(self) -> None:
         self.physical.write_pending()
@@ -55,7 +41,7 @@ class Folder:
         self.slots.write(TickRecord(newest.epoch, newest.tick, self.log.durable_end, 0))
 
     def power_cut(self, survival: Survival, seed: int) -> Folder:
-        return Folder(self.disk.restart(survival, seed), self.node.node)
+        return Folder(self.disk.restart(survival, seed))
 
 
 def test_a_cut_takes_the_durable_end_with_it() -> None:
