@@ -94,6 +94,13 @@ class Stage(AbstractAsyncContextManager["Stage"]):
         self.steps.append("kept")
         self.kept.append(tick)
 
+    def lead(self, progress: dict[int, Any], *, serving: bool = True) -> Any:
+        """This node leads, and its folder can be copied."""
+        (self._folder / "log").mkdir()
+        leader = SimpleNamespace(serving=serving, progress=progress, epoch=0x60001)
+        self.replication.leader = leader  # type: ignore[assignment]
+        return leader
+
     def copied(self, epoch: int = EPOCH) -> bool:
         incoming: IncomingFolder = self  # type: ignore[assignment]
         manifest = Manifest("1", "x", 1, end_position=900)
@@ -177,17 +184,15 @@ async def test_an_exchange_that_fails_ends_the_node(stage: Stage) -> None:
     assert "goes on" not in stage.steps
 
 
-async def test_who_is_behind_is_offered_a_copy(stage: Stage, tmp_path: Path) -> None:
+async def test_who_is_behind_is_offered_a_copy(stage: Stage) -> None:
     """Only by a leader that serves, and only while it does."""
 
-    (tmp_path / "log").mkdir()
     progress = {
         LEADER: SimpleNamespace(match=5, behind=False),
         OTHER: SimpleNamespace(match=0, behind=True),
         7: SimpleNamespace(match=0, behind=True),
     }
-    leader = SimpleNamespace(serving=False, progress=progress, epoch=0x60001)
-    stage.replication.leader = leader  # type: ignore[assignment]
+    leader = stage.lead(progress, serving=False)
     stage.copies.look()
     assert stage.sent == []
     leader.serving = True
@@ -201,31 +206,25 @@ async def test_who_is_behind_is_offered_a_copy(stage: Stage, tmp_path: Path) -> 
     assert stage.sent[-1] == (OTHER, CopyEnd(0x60001, 1, False))
 
 
-async def test_a_connected_node_that_is_no_member_ends_nothing(
-    stage: Stage, tmp_path: Path
-) -> None:
+async def test_a_connected_node_that_is_no_member_ends_nothing(stage: Stage) -> None:
     """A removed node that knows a later configuration is connected: the change that added it again
     was not committed, so this leader does not know it.
     """
-    (tmp_path / "log").mkdir()
     progress = {OTHER: SimpleNamespace(match=0, behind=True)}
-    leader = SimpleNamespace(serving=True, progress=progress, epoch=0x60001)
-    stage.replication.leader = leader  # type: ignore[assignment]
+    stage.lead(progress)
     stage.copies.look()
     assert stage.sent == [(OTHER, CopyOffer(0x60001, 1))]
 
 
 async def test_a_node_that_refuses_every_copy_keeps_no_other_node_from_one(
-    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As one with too small a disk does."""
     now_s = 1_000.0
     machine = SimpleNamespace(steady_s=lambda: now_s)
     monkeypatch.setattr(stage.copies.giver, "_machine", machine)
-    (tmp_path / "log").mkdir()
     progress = dict.fromkeys((LEADER, OTHER), SimpleNamespace(match=0, behind=True))
-    leader = SimpleNamespace(serving=True, progress=progress, epoch=0x60001)
-    stage.replication.leader = leader  # type: ignore[assignment]
+    stage.lead(progress)
     offered = []
     for copy in range(1, 5):
         stage.copies.look()

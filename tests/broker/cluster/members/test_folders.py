@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from dataclasses import fields, replace
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from delaylog.broker.cluster.member_files import MemberFiles
 from delaylog.broker.cluster.members.folders import Folders, StaleFolderError, history_of
 from delaylog.broker.cluster.peers.handshake import HandshakeError, Refused
+from delaylog.replication.configuration import Configuration
 from delaylog.replication.epochs import EpochTable
 from delaylog.replication.messages import FolderIdentity, Hello
 from delaylog.replication.meta import Meta
@@ -36,31 +38,6 @@ class MetaInMemory:
         self.saves += 1
 
 
-class Progress:
-    """How far a follower is, in the eyes of its leader."""
-
-    counts = True
-
-    def __init__(self, match: int) -> None:
-        self.match = match
-
-
-class Leader:
-    def __init__(self, epoch: int, progress: dict[int, int]) -> None:
-        self.epoch = epoch
-        self.progress = {peer: Progress(match) for peer, match in progress.items()}
-
-
-class Replication:
-    """As much of a `ReplicationNode` as is looked at."""
-
-    class configuration:  # noqa: N801 -- an attribute of it
-        version = 3
-        learners: tuple[int, ...] = ()
-
-    leader: Leader | None = None
-
-
 class Side:
     """One node."""
 
@@ -69,14 +46,15 @@ class Side:
         self.file = MetaInMemory(node)
         self.end = 500
         self.promised = 0
-        self.replication: Replication | None = Replication()
+        configuration = Configuration((0, 1, 2), version=3)
+        self.replication: Any = SimpleNamespace(configuration=configuration, leader=None)
         self.stale: list[StaleFolderError] = []
         self.folders = Folders(
             meta=lambda: self.file,  # type: ignore[arg-type,return-value]
             hello=self.hello,
             history=lambda: bytes(16),
             version=self.version,
-            replication=lambda: self.replication,  # type: ignore[arg-type,return-value]
+            replication=lambda: self.replication,
             on_stale=self.stale.append,
         )
 
@@ -98,6 +76,13 @@ class Side:
 
     def starts(self, incarnation: int) -> None:
         self.file.meta = self.file.meta.reborn(incarnation)
+
+
+def blank(node: int = 2) -> Side:
+    """A node that has lost its disk."""
+    side = Side(node)
+    side.file.meta = Meta.learner(NAME, node, {}).reborn(999)
+    return side
 
 
 @pytest.fixture
@@ -173,8 +158,7 @@ def test_an_old_copy_does_not_speak_against_a_disk_that_was_lost_since(
     copy = two.copied()
     copy.promised = 7
     two.starts(301)
-    new = Side(1)
-    new.file.meta = Meta.learner(NAME, 1, {}).reborn(999)
+    new = blank(1)
     new.meets(two)
     two.meets(new)
     new.file.meta = new.file.meta.readmitted()
@@ -195,8 +179,7 @@ def test_an_old_copy_does_not_speak_against_a_disk_that_was_lost_since(
 def test_a_learner_that_was_away_takes_whom_the_voters_have_let_in(pair: tuple[Side, Side]) -> None:
     """While it was away the other node lost its disk, and counts again by now."""
     _, two = pair
-    assert two.replication is not None
-    two.replication.configuration = type("Of", (), {"version": 3, "learners": (2,)})  # type: ignore[misc,assignment]
+    two.replication.configuration = Configuration((0, 1), learners=(2,), version=3)
     two.promised = 7
     new = Side(1)
     new.file.meta = Meta(NAME, 1, {}).reborn(999)
@@ -237,10 +220,9 @@ def test_an_old_copy_comes_back_as_a_learner(pair: tuple[Side, Side]) -> None:
 def test_a_disk_that_was_not_mounted_costs_nothing(pair: tuple[Side, Side]) -> None:
     """Its node comes blank, as a learner that promises nothing, and then with its folder again."""
     one, two = pair
-    blank = Side(2)
-    blank.file.meta = Meta.learner(NAME, 2, {}).reborn(999)
-    one.meets(blank)
-    blank.meets(one)
+    wiped = blank()
+    one.meets(wiped)
+    wiped.meets(one)
     two.starts(301)
     one.meets(two)
     two.meets(one)
@@ -261,9 +243,8 @@ def test_a_second_process_does_not_take_the_place_of_the_first(pair: tuple[Side,
     """Nor when it is a blank learner; the first one may connect again as it likes."""
     one, two = pair
     connected = two.folders.identity(1)
-    blank = Side(2)
-    blank.file.meta = Meta.learner(NAME, 2, {}).reborn(999)
-    assert "two processes serve as node 2" in refused(one, blank, connected)
+    wiped = blank()
+    assert "two processes serve as node 2" in refused(one, wiped, connected)
     one.meets(two, connected)
     two.starts(301)
     one.meets(two, connected)
@@ -271,11 +252,10 @@ def test_a_second_process_does_not_take_the_place_of_the_first(pair: tuple[Side,
 
 def test_a_wiped_folder_is_a_new_one_once_its_node_is_away(pair: tuple[Side, Side]) -> None:
     one, _ = pair
-    blank = Side(2)
-    blank.file.meta = Meta.learner(NAME, 2, {}).reborn(999)
-    one.meets(blank)
-    blank.meets(one)
-    assert blank.stale == []
+    wiped = blank()
+    one.meets(wiped)
+    wiped.meets(one)
+    assert wiped.stale == []
     assert one.folders.seen == {2: 999}
 
 
@@ -283,8 +263,8 @@ def test_what_was_acknowledged_and_is_gone_is_noticed_by_both(pair: tuple[Side, 
     """A disk that lied about its sync: the incarnation is right, and the log is too short."""
     one, two = pair
     one.promised = two.promised = 7
-    assert one.replication is not None
-    one.replication.leader = Leader(7, {2: 500})
+    progress = {2: SimpleNamespace(match=500, counts=True)}
+    one.replication.leader = SimpleNamespace(epoch=7, progress=progress)
     one.meets(two)
     two.meets(one)
     two.end = 400

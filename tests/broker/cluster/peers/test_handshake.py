@@ -6,6 +6,8 @@ said is sent back to it or used elsewhere.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
@@ -56,6 +58,14 @@ def shake(
     return dialler.session(), listener.session()
 
 
+@contextmanager
+def refused(reason: Refused, text: str | None = None) -> Iterator[None]:
+    """One side closes, for this reason."""
+    with pytest.raises(HandshakeError, match=text) as caught:
+        yield
+    assert caught.value.reason is reason
+
+
 def test_both_agree() -> None:
     """Each knows who is there, and each direction has a key of its own."""
     one, other = shake(*sides())
@@ -90,9 +100,8 @@ def test_each_announces_the_feature_levels_that_it_knows() -> None:
 def test_a_node_that_does_not_know_the_level_of_the_log_is_refused_by_name(known: int) -> None:
     """By either side, whichever of them has the log."""
     older = (levelled(DIALLER, known), levelled(LISTENER, 6, 6))
-    with pytest.raises(HandshakeError, match=r"runs an older delaylog.*at 6") as caught:
+    with refused(Refused.VERSION, r"runs an older delaylog.*at 6"):
         shake(*sides(*older))
-    assert caught.value.reason is Refused.VERSION
     newer = (levelled(DIALLER, 6, 6), levelled(LISTENER, known))
     with pytest.raises(HandshakeError, match=r"runs a newer delaylog.*feature level 6"):
         shake(*sides(*newer))
@@ -101,9 +110,8 @@ def test_a_node_that_does_not_know_the_level_of_the_log_is_refused_by_name(known
 def test_a_node_that_announces_nothing_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """As release 0.1.0 does."""
     monkeypatch.setattr(handshake, "announce", lambda nonce, levels: nonce)
-    with pytest.raises(HandshakeError, match=r"runs an older delaylog") as caught:
+    with refused(Refused.VERSION, r"runs an older delaylog"):
         shake(*sides())
-    assert caught.value.reason is Refused.VERSION
 
 
 def test_known_bytes() -> None:
@@ -161,16 +169,14 @@ def test_an_exchange_of_keys(
 def test_a_skipped_step_is_refused(dials: tuple[bytes, ...], listens: tuple[bytes, ...]) -> None:
     """The dialler does not know the key that the listener uses."""
     two = sides(replace(DIALLER, keys=lambda: dials), replace(LISTENER, keys=lambda: listens))
-    with pytest.raises(HandshakeError) as caught:
+    with refused(Refused.KEY):
         shake(*two)
-    assert caught.value.reason is Refused.KEY
 
 
 def test_wrong_key() -> None:
     """The listener proves itself first, so it is the dialler that sees it."""
-    with pytest.raises(HandshakeError, match="node 2 does not know the secret") as caught:
+    with refused(Refused.KEY, "node 2 does not know the secret"):
         shake(*sides(listener=replace(LISTENER, keys=lambda: (bytes(32),))))
-    assert caught.value.reason is Refused.KEY
 
 
 def test_listener_checks_too() -> None:
@@ -178,26 +184,23 @@ def test_listener_checks_too() -> None:
     dialler, listener = sides()
     listener.meet(dialler.challenge(2))
     for proof in (bytes(32), b"", b"x" * 31):
-        with pytest.raises(HandshakeError) as caught:
+        with refused(Refused.KEY):
             listener.check(proof)
-        assert caught.value.reason is Refused.KEY
 
 
 def test_own_proof_sent_back() -> None:
     """What the listener proved with is no proof of a dialler."""
     dialler, listener = sides()
     proof = listener.meet(dialler.challenge(2))[CHALLENGE_SIZE:]
-    with pytest.raises(HandshakeError) as caught:
+    with refused(Refused.KEY):
         listener.check(proof)
-    assert caught.value.reason is Refused.KEY
 
 
 def test_own_challenge_sent_back() -> None:
     """A dialler does not take itself for the listener, whatever stands behind."""
     dialler, _ = sides()
-    with pytest.raises(HandshakeError) as caught:
+    with refused(Refused.GARBAGE):
         dialler.answer(dialler.challenge(2) + bytes(PROOF_SIZE))
-    assert caught.value.reason is Refused.GARBAGE
 
 
 def test_answers_of_another_connection() -> None:
@@ -206,9 +209,8 @@ def test_answers_of_another_connection() -> None:
     answer = listener.meet(first.challenge(2))
     second, _ = sides(nonce=b"e" * 32)
     second.challenge(2)
-    with pytest.raises(HandshakeError) as caught:
+    with refused(Refused.KEY):
         second.answer(answer)
-    assert caught.value.reason is Refused.KEY
 
 
 def test_relayed_through_the_dialled() -> None:
@@ -217,14 +219,12 @@ def test_relayed_through_the_dialled() -> None:
     dialler, listener = sides()
     challenge = dialler.challenge(2)
     answer = listener.meet(challenge)
-    with pytest.raises(HandshakeError) as caught:
+    with refused(Refused.NODE):
         middle.meet(challenge)
-    assert caught.value.reason is Refused.NODE
     other = Handshake(DIALLER, Side.DIALS, b"d" * 32)
     other.challenge(1)
-    with pytest.raises(HandshakeError) as caught:
+    with refused(Refused.NODE):
         other.answer(answer)
-    assert caught.value.reason is Refused.NODE
 
 
 @pytest.mark.parametrize(
@@ -251,9 +251,8 @@ def test_who_does_not_belong(dialler: Identity, target: int, reason: Refused, te
     """Another cluster, another target, an unknown node, itself, one that has to be dialled."""
     listener = replace(LISTENER, members=NODES | {3})
     one, other = sides(dialler, listener)
-    with pytest.raises(HandshakeError, match=text) as caught:
+    with refused(reason, text):
         other.meet(one.challenge(target))
-    assert caught.value.reason is reason
 
 
 @pytest.mark.parametrize(
@@ -264,9 +263,8 @@ def test_reasons_of_bad_fields(at: int, reason: Refused) -> None:
     dialler, listener = sides()
     data = bytearray(dialler.challenge(2))
     data[at] ^= 2
-    with pytest.raises(HandshakeError) as caught:
+    with refused(reason):
         listener.meet(bytes(data))
-    assert caught.value.reason is reason
 
 
 def test_nothing_tells_the_key() -> None:
