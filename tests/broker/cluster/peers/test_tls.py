@@ -104,19 +104,6 @@ async def test_another_authority(rig: Rig, certificates: Certificates) -> None:
     assert not nodes[1].story
 
 
-@pytest.mark.usefixtures("unchecked")
-async def test_client_of_another_authority(rig: Rig, certificates: Certificates) -> None:
-    """A dialler that trusts the listener, but has no certificate the listener trusts."""
-    good, mixed = certificates("one", "e"), certificates("two", "e2", trusts="one")
-
-    one = await rig.start(0, tls=mixed)
-    two = await rig.start(1, tls=good)
-    await until(lambda: two.refused.get(Refused.TLS, 0) > 1)
-    await until(lambda: one.transport.counts.peers[1].dials_failed > 1)
-    assert not one.story
-    assert not two.story
-
-
 @pytest.mark.parametrize("plain", [0, 1])
 async def test_one_side_without(
     rig: Rig,
@@ -184,6 +171,7 @@ async def test_both_sides_say_why_and_who(
     refused = f"node {1 - bad} (name) at 127.0.0.1{'' if bad else port}: it refuses the "
     assert any(refuses + verdict in line for line in said), said
     assert any(f"{refused}certificate of this node: {alert}" in line for line in said), said
+    assert not any(node.story for node in nodes)
 
 
 async def test_new_certificates_and_a_new_authority_while_connected(
