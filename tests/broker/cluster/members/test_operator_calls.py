@@ -46,7 +46,6 @@ class Fake:
         self.leading = True
         self.leader: int | None = 1
         self.leader_works = True
-        self.machine = REAL
         self.cut = False
         self.position = 1_000
         self.members = SimpleNamespace(
@@ -71,7 +70,6 @@ class Fake:
             counts=SimpleNamespace(refused=refused),
             dial_all=lambda *, wanted: None,
         )
-        self.statuses = Statuses()
         self.machine = REAL
         sight = LeaderSight(1, REAL.boot_ms, leads=lambda: self.leading, chosen=lambda: None)
         self.fitness = FitnessWatch(self, SimpleNamespace(), sight, 0)  # type: ignore[arg-type]
