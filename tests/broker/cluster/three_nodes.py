@@ -20,7 +20,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import wraps
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, Protocol, TypeVar
+from typing import IO, Any, TypeVar
 
 from delaylog.client.child_broker import free_ports
 from delaylog.storage.files.os_file_system import OsFileSystem
@@ -36,21 +36,8 @@ START_S = 60
 CALL_S = 15
 TRIES = 3
 PASSED_OVER_MAX = 2
+Process = subprocess.Popen[bytes] | WarmProcess
 Scene = TypeVar("Scene", bound=Callable[..., Any])
-
-
-class Process(Protocol):
-    """What is asked of a node's process; a `subprocess.Popen` has it too."""
-
-    def send_signal(self, sig: int, /) -> None: ...
-
-    def terminate(self) -> None: ...
-
-    def kill(self) -> None: ...
-
-    def poll(self) -> int | None: ...
-
-    def wait(self, timeout: float | None = None) -> int: ...
 
 
 class ThreeNodes:
