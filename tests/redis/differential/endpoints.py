@@ -8,13 +8,13 @@ connection of its own, after which a single-threaded server has written all it h
 
 from __future__ import annotations
 
-import importlib
 import socket
 import time
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 from tests.redis.differential.resp import Argv, request, split
+from tests.redis_in_process import connect
 
 ANSWER_S = 10.0
 """How long a server may take to answer what it must answer."""
@@ -131,27 +131,24 @@ class SocketSession:
 
 
 class InProcessEndpoint:
-    """`connect()` of a module gives objects with `send(bytes) -> bytes`, all on one keyspace.
+    """Sessions of the one keyspace of this process.
 
     A blocked or subscribed session gets what came meanwhile by `send(b"")`, an empty answer too
     whose time has come: time goes on with every `send`.
     """
 
-    def __init__(self, module: str = "tests.redis_in_process") -> None:
-        self._module: Any = importlib.import_module(module)
-
     def session(self) -> InProcessSession:
-        return InProcessSession(self._module.connect())
+        return InProcessSession()
 
     def close(self) -> None:
         pass
 
 
 class InProcessSession:
-    """One object that eats bytes."""
+    """One client of it."""
 
-    def __init__(self, client: Any) -> None:
-        self._client = client
+    def __init__(self) -> None:
+        self._client = connect()
         self._unread = b""
 
     def send(self, commands: Sequence[Argv]) -> list[bytes]:
@@ -172,9 +169,7 @@ class InProcessSession:
         return replies
 
     def close(self) -> None:
-        close = getattr(self._client, "close", None)
-        if close is not None:
-            close()
+        self._client.close()
 
     def _wait(self, replies: list[bytes], least: int, seconds: float) -> None:
         """Have at least so many come, if they come in this time."""
@@ -186,13 +181,3 @@ class InProcessSession:
     def _exchange(self, data: bytes) -> list[bytes]:
         replies, self._unread = split(self._unread + self._client.send(data))
         return replies
-
-
-def endpoint(where: str) -> Endpoint:
-    """`HOST:PORT`, or `inprocess`, or `inprocess:MODULE`."""
-    if where == "inprocess":
-        return InProcessEndpoint()
-    if where.startswith("inprocess:"):
-        return InProcessEndpoint(where.partition(":")[2])
-    host, _, port = where.rpartition(":")
-    return SocketEndpoint(host or "127.0.0.1", int(port))

@@ -27,19 +27,8 @@ _FLOATS = [
 _VALUES = [
     *(b"v", b"", b"1", b"10", b"-1", b"0", b"hello world", b"hello", b"1.5", b"abc", b"ABC"),
     *(b"\x00\xff\x80", b"9223372036854775807", b"-9223372036854775808", b"9999", b"10000", b"01"),
-    *(
-        b"1e5",
-        b"inf",
-        b" 1",
-        b"x" * 44,
-        b"x" * 45,
-        b"y" * 64,
-        b"z" * 65,
-        b"\r\n",
-        b"3.0",
-        b"ohmytext",
-    ),
-    *(b"mynewtext", b"\xc3\xa9", b"12345678901234567890", b"q" * 300),
+    *(b"1e5", b"inf", b" 1", b"x" * 44, b"x" * 45, b"y" * 64, b"z" * 65, b"\r\n", b"3.0"),
+    *(b"ohmytext", b"mynewtext", b"\xc3\xa9", b"12345678901234567890", b"q" * 300),
 ]
 _MEMBERS = [
     *(b"a", b"b", b"c", b"d", b"e", b"1", b"2", b"3", b"10", b"-5", b"", b"aa", b"ab", b"A", b"Z"),
@@ -47,8 +36,10 @@ _MEMBERS = [
 ]
 
 
-def _pool(values: Iterable[bytes | str | int]) -> Words:
-    words = [(value if isinstance(value, bytes) else str(value).encode(),) for value in values]
+def _pool(values: str | Iterable[bytes | str | int]) -> Words:
+    """One of these values, or of the words of a text."""
+    each = values.split() if isinstance(values, str) else values
+    words = [(value if isinstance(value, bytes) else str(value).encode(),) for value in each]
     return st.sampled_from(words)
 
 
@@ -76,14 +67,10 @@ POOLS: dict[str, Words] = {
     "index": _pool((0, 1, -1, 2, -2, 3, 5, -5, 100, -100, 2**31, -(2**63), 2**63 - 1)),
     "float": _pool(_FLOATS),
     "score": _pool(_FLOATS),
-    "min": _pool(
-        ("-inf", "0", "1", "(1", "2", "(2", "(-inf", "1.5", "5", "+inf", "inf", "(0", "-1")
-    ),
-    "max": _pool(
-        ("+inf", "5", "3", "(3", "2", "(2", "inf", "(+inf", "1.5", "100", "0", "1", "-inf")
-    ),
-    "lexmin": _pool(("-", "[a", "(a", "[b", "(b", "+", "[", "(", "[aa", "a")),
-    "lexmax": _pool(("+", "[c", "(c", "[b", "[z", "-", "(", "[", "[ab", "c")),
+    "min": _pool("-inf 0 1 (1 2 (2 (-inf 1.5 5 +inf inf (0 -1"),
+    "max": _pool("+inf 5 3 (3 2 (2 inf (+inf 1.5 100 0 1 -inf"),
+    "lexmin": _pool("- [a (a [b (b + [ ( [aa a"),
+    "lexmax": _pool("+ [c (c [b [z - ( [ [ab c"),
     "pattern": _pool(
         ("*", "a*", "?", "[a-c]", "[^a]", "a", "\\*", "[", "", "*b*", "a[", "[b-a]", "**")
     ),
@@ -95,29 +82,10 @@ POOLS: dict[str, Words] = {
     "past": _pool((0, -1, -1000, -(2**63))),
     "toolong": _pool((2**63 - 1, 2**62, 9223372036854775, 10**16, -(2**62))),
     "db": _pool((0, 1, 0, 2, 15, 16, -1)),
-    "id": _pool(
-        (
-            "1-1",
-            "1-2",
-            "2-1",
-            "2-2",
-            "3-0",
-            "3-5",
-            "5-1",
-            "7-1",
-            "1",
-            "2",
-            "0-0",
-            "0-1",
-            "0",
-            "10-1",
-        )
-    ),
-    "newid": _pool(
-        ("5-*", "1-1", "1-2", "2-1", "3-1", "5-1", "7-3", "8", "9-9", "1-*", "9-*", "0-0", "20-1")
-    ),
-    "from": _pool(("-", "0", "1", "1-1", "(1-1", "2", "(2", "2-1", "(2-1", "5-1", "+", "(-", "(+")),
-    "to": _pool(("+", "3", "5-1", "(5-1", "2", "(2", "2-1", "(2-1", "1-1", "-", "99-1", "(0-0")),
+    "id": _pool("1-1 1-2 2-1 2-2 3-0 3-5 5-1 7-1 1 2 0-0 0-1 0 10-1"),
+    "newid": _pool("5-* 1-1 1-2 2-1 3-1 5-1 7-3 8 9-9 1-* 9-* 0-0 20-1"),
+    "from": _pool("- 0 1 1-1 (1-1 2 (2 2-1 (2-1 5-1 + (- (+"),
+    "to": _pool("+ 3 5-1 (5-1 2 (2 2-1 (2-1 1-1 - 99-1 (0-0"),
     "group": _pool(("g1", "g2", "nogroup")),
     "consumer": _pool(("alice", "bob", "carol")),
     "idle": _pool((0, 10**9, -1)),

@@ -6,7 +6,7 @@ difference to the few commands that it needs. `search` runs one family on two se
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +72,6 @@ def search(
     always_the_same: bool = False,
     seeded: int | None = None,
     small: bool = True,
-    until: Callable[[], bool] = lambda: False,
 ) -> None:
     """Run so many programs; the first Difference, made small, is raised.
 
@@ -82,12 +81,14 @@ def search(
     found: list[Difference] = []
 
     def one(program: Any) -> None:
-        if not until():
-            try:
-                _run(pair, family, program)
-            except Difference as difference:
-                found.append(difference)
-                raise
+        try:
+            if family in TOGETHER:
+                pair.run_sessions(program, SESSIONS)
+            else:
+                pair.run(program)
+        except Difference as difference:
+            found.append(difference)
+            raise
 
     test: Any = settings(
         max_examples=examples,
@@ -106,13 +107,6 @@ def search(
     except Flaky:
         # What a server draws by lot does not come again; that it came once is enough.
         raise min(found, key=lambda difference: len(str(difference))) from None
-
-
-def _run(pair: Pair, family: str, program: Any) -> None:
-    if family in TOGETHER:
-        pair.run_sessions(program, SESSIONS)
-    else:
-        pair.run(program)
 
 
 def missing(pair: Pair, chosen: Sequence[Form]) -> set[bytes]:

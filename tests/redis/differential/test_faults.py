@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import closing
+from typing import NamedTuple
 
 import pytest
 
@@ -94,79 +95,54 @@ def just(argv: Argv) -> Argv:
     return argv
 
 
-LONG = b"$19\r\n0.10000000000000001"
+class Fault(NamedTuple):
+    """A family, the commands that programs have, and what the server does wrong."""
 
-FAULTS: dict[str, tuple[str, str, Lie, Deed]] = {
-    "a score in its shortest form": (
-        "zsets",
-        "ZADD ZSCORE ZRANGE",
-        lying(b"*", b"$19\r\n0.10000000000000001", b"$3\r\n0.1"),
-        just,
+    family: str
+    names: str
+    lie: Lie = honest
+    deed: Deed = just
+
+
+FAULTS: dict[str, Fault] = {
+    "a score in its shortest form": Fault(
+        "zsets", "ZADD ZSCORE ZRANGE", lying(b"*", b"$19\r\n0.10000000000000001", b"$3\r\n0.1")
     ),
-    "two members in the wrong order": ("zsets", "ZADD ZRANGE", _backwards, just),
-    "a word in an error": (
-        "lists",
-        "RPUSH LPOS",
-        lying(b"*", b"ERR syntax error", b"ERR Syntax error"),
-        just,
+    "two members in the wrong order": Fault("zsets", "ZADD ZRANGE", _backwards),
+    "a word in an error": Fault(
+        "lists", "RPUSH LPOS", lying(b"*", b"ERR syntax error", b"ERR Syntax error")
     ),
-    "the null of RESP2 in RESP3": ("strings", "SET GET", lying(b"GET", b"_\r\n", b"$-1\r\n"), just),
-    "the null of a string for that of an array": (
-        "lists",
-        "LPOP",
-        lying(b"*", b"*-1", b"$-1"),
-        just,
+    "the null of RESP2 in RESP3": Fault("strings", "SET GET", lying(b"GET", b"_\r\n", b"$-1\r\n")),
+    "the null of a string for that of an array": Fault(
+        "lists", "LPOP", lying(b"*", b"*-1", b"$-1")
     ),
-    "an array where RESP3 has a map": (
-        "hashes",
-        "HSET HGETALL",
-        lying(b"HGETALL", b"%1\r", b"*2\r"),
-        just,
+    "an array where RESP3 has a map": Fault(
+        "hashes", "HSET HGETALL", lying(b"HGETALL", b"%1\r", b"*2\r")
     ),
-    "an array where RESP3 has a set": ("sets", "SADD SMEMBERS", lying(b"*", b"~", b"*"), just),
-    "a member that is not there": (
-        "sets",
-        "SADD SMEMBERS",
-        lying(b"SMEMBERS", b"$1\r\na", b"$1\r\nq"),
-        just,
+    "an array where RESP3 has a set": Fault("sets", "SADD SMEMBERS", lying(b"*", b"~", b"*")),
+    "a member that is not there": Fault(
+        "sets", "SADD SMEMBERS", lying(b"SMEMBERS", b"$1\r\na", b"$1\r\nq")
     ),
-    "a pick that is not there": (
-        "sets",
-        "SADD SPOP",
-        lying(b"SPOP", b"$1\r\na", b"$1\r\nq"),
-        just,
+    "a pick that is not there": Fault("sets", "SADD SPOP", lying(b"SPOP", b"$1\r\na", b"$1\r\nq")),
+    "a removal that is not made": Fault("hashes", "HSET DEL", deed=acting(b"DEL", b"EXISTS")),
+    "a pop that takes the other end": Fault("lists", "RPUSH LPOP", deed=acting(b"LPOP", b"RPOP")),
+    "a time to live that is ten off": Fault(
+        "strings", "SETEX TTL", lying(b"TTL", b":100\r", b":90\r")
     ),
-    "a removal that is not made": ("hashes", "HSET DEL", honest, acting(b"DEL", b"EXISTS")),
-    "a pop that takes the other end": ("lists", "RPUSH LPOP", honest, acting(b"LPOP", b"RPOP")),
-    "a time to live that is ten off": (
-        "strings",
-        "SETEX TTL",
-        lying(b"TTL", b":100\r", b":90\r"),
-        just,
+    "a sequence number": Fault("streams", "XADD", lying(b"XADD", b"5-0", b"5-1")),
+    "a field of another entry": Fault("streams", "XADD XRANGE", lying(b"XRANGE", b"1-1", b"1-2")),
+    "a fraction that is not cut": Fault("scripts", "EVAL", lying(b"EVAL", b":-3\r", b":-4\r")),
+    "no tail behind a script's error": Fault("scripts", "EVAL", lying(b"EVAL", b"script: ", b"")),
+    "EXEC runs what was spoilt": Fault(
+        "transactions", "MULTI NOSUCH EXEC", lying(b"EXEC", b"EXECABORT", b"ERR")
     ),
-    "a sequence number": ("streams", "XADD", lying(b"XADD", b"5-0", b"5-1"), just),
-    "a field of another entry": ("streams", "XADD XRANGE", lying(b"XRANGE", b"1-1", b"1-2"), just),
-    "a fraction that is not cut": ("scripts", "EVAL", lying(b"EVAL", b":-3\r", b":-4\r"), just),
-    "no tail behind a script's error": ("scripts", "EVAL", lying(b"EVAL", b"script: ", b""), just),
-    "EXEC runs what was spoilt": (
-        "transactions",
-        "MULTI NOSUCH EXEC",
-        lying(b"EXEC", b"EXECABORT", b"ERR"),
-        just,
+    "a message to nobody": Fault(
+        "pubsub", "SUBSCRIBE PUBLISH", lambda argv, one: b"" if b"message" in one else one
     ),
-    "a message to nobody": (
-        "pubsub",
-        "SUBSCRIBE PUBLISH",
-        lambda argv, one: b"" if b"message" in one else one,
-        just,
+    "a value for another waiter": Fault(
+        "blocking", "BLPOP RPUSH LPUSH", lying(b"", b"$1\r\na\r", b"$1\r\nb\r")
     ),
-    "a value for another waiter": (
-        "blocking",
-        "BLPOP RPUSH LPUSH",
-        lying(b"", b"$1\r\na\r", b"$1\r\nb\r"),
-        just,
-    ),
-    "what is not RESP": ("server", "PING", lying(b"PING", b"+PONG", b"PONG"), just),
+    "what is not RESP": Fault("server", "PING", lying(b"PING", b"+PONG", b"PONG")),
 }
 
 
@@ -199,4 +175,4 @@ def test_what_is_found_is_made_small(reference: SocketEndpoint, second: SocketEn
 
 
 def test_together_and_alone_are_different_families() -> None:
-    assert {family for family, *_ in FAULTS.values()} & set(TOGETHER)
+    assert {fault.family for fault in FAULTS.values()} & set(TOGETHER)

@@ -2,21 +2,15 @@
 
 That two of them agree proves the rules of `compare`: whatever they let pass differs between two
 real servers or is compared. The programs are the same ones each time, so that a change is judged
-by what it does; the drills draw new ones, and for long. A failure prints the program, made small,
-and `run.py --family F --seed S` searches on.
+by what it does; the drills draw new ones, and for long (`-m drill -k zsets`). A failure prints the
+program, made small.
 """
 
 from __future__ import annotations
 
 import pytest
 
-from tests.redis.differential.programs import (
-    ALONE,
-    TOGETHER,
-    family_forms,
-    missing,
-    search,
-)
+from tests.redis.differential.programs import ALONE, TOGETHER, family_forms, missing, search
 from tests.redis.differential.runner import Pair
 
 FAMILIES = (*ALONE, *TOGETHER)
