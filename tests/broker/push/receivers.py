@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import TypeAlias
 
 Script: TypeAlias = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+OK = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n"
 
 
 def answer(status: int, *headers: str, body: bytes = b"") -> Script:
@@ -44,6 +45,22 @@ def drip(text: bytes, seconds: float) -> Script:
             await asyncio.sleep(seconds)
 
     return script
+
+
+class Slow:
+    """A complete answer after a while."""
+
+    def __init__(self, seconds: float = 0.02) -> None:
+        self._seconds = seconds
+        self.now = self.most = 0
+        """Requests without an answer, and the most there were."""
+
+    async def __call__(self, _: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.now += 1
+        self.most = max(self.most, self.now)
+        await asyncio.sleep(self._seconds)
+        self.now -= 1
+        writer.write(OK)
 
 
 async def hang(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

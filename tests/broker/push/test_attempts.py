@@ -19,7 +19,7 @@ from delaylog.broker.push.requests import PushedMessage, PushRequest, make_reque
 from delaylog.broker.rules.push_addresses import AddressRules, parse_networks
 from delaylog.broker.rules.push_signatures import make_secret, make_signers, signature_headers
 from delaylog.contract.calls.targets import BINARY
-from tests.broker.push.receivers import Receiver, Script, answer, drip, hang, raw
+from tests.broker.push.receivers import OK, Receiver, Script, Slow, answer, drip, hang, raw
 from tests.certificates import SERVER, Authority
 from tests.waiting import until
 
@@ -50,7 +50,6 @@ async def push_to(script: Script, timeout_ms: int = PATIENT_MS) -> Outcome:
 ENDLESS_BODY = (
     b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n" + b"ffff\r\n" + b"x" * 65_535
 )
-OK = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n"
 BOMB = gzip.compress(b"\0" * 10_000_000)
 
 
@@ -58,29 +57,21 @@ BOMB = gzip.compress(b"\0" * 10_000_000)
     ("script", "verdict", "reason"),
     [
         (answer(200), Verdict.ACKED, ""),
-        (answer(204), Verdict.ACKED, ""),
         (answer(200, body=b"\xff\x00 garbage"), Verdict.ACKED, ""),
         (
             answer(301, "location: http://127.0.0.1:1/"),
             Verdict.FAILED,
             "redirects are not followed",
         ),
-        (answer(307, "location: /elsewhere"), Verdict.FAILED, "redirects are not followed"),
         (answer(400, body=b"bad"), Verdict.FAILED, "answer 400 Bad Request: bad"),
         (answer(410), Verdict.GONE, "answer 410 Gone"),
         (answer(422, "Webhook-Delivery: abort-message"), Verdict.REFUSED, "answer 422"),
         (answer(429, "retry-after: 7"), Verdict.THROTTLED, "answer 429"),
         (
-            answer(429, "retry-after: Fri, 01 Jan 2100 00:00:00 GMT"),
-            Verdict.THROTTLED,
-            "answer 429",
-        ),
-        (
             answer(500, body=b"x" * 1_000_000),
             Verdict.FAILED,
             "answer 500 Internal Server Error: xxx",
         ),
-        (answer(503), Verdict.THROTTLED, "answer 503"),
         (answer(200, "set-cookie: a=b", "content-encoding: gzip", body=BOMB), Verdict.ACKED, ""),
         (answer(200, "content-encoding: gzip", body=b"no gzip"), Verdict.ACKED, ""),
         (hang, Verdict.FAILED, f"no answer within {TIMEOUT_MS} ms"),
@@ -198,12 +189,7 @@ async def test_a_body_is_read_up_to_its_bound() -> None:
 
 async def test_connections_beyond_the_limit_are_not_kept() -> None:
     """A burst at many targets must not leave more idle connections than there are descriptors."""
-
-    async def slow(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await asyncio.sleep(0.2)
-        writer.write(OK)
-
-    async with Receiver(slow) as receiver, client(receiver.port, idle_max=3) as attempts:
+    async with Receiver(Slow(0.2)) as receiver, client(receiver.port, idle_max=3) as attempts:
         url = f"http://127.0.0.1:{receiver.port}/hook"
         for accepted in (10, 10 + 10 - 3):
             posts = [attempts.post(url, REQUEST, 10_000) for _ in range(10)]

@@ -9,7 +9,7 @@ import pytest
 
 from delaylog.broker.engine.push.commands import drop_target
 from delaylog.broker.push.pump import Share
-from tests.broker.push.receivers import Receiver, answer, hang
+from tests.broker.push.receivers import OK, Receiver, Slow, answer, hang
 from tests.broker.push.test_pusher import Pushing, pushing
 
 pytestmark = pytest.mark.processes
@@ -23,20 +23,9 @@ async def acked(push: Pushing, count: int) -> None:
         await push.counts(name, acked=count, leased=0, dead=0)
 
 
-async def test_a_burst_on_warm_idle_targets_does_not_pass_the_cap(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_burst_on_warm_idle_targets_does_not_pass_the_cap(tmp_path: Path) -> None:
     """All pumps were permitted ten attempts while none was in flight; then all get messages."""
-    most = now = 0
-
-    async def slow(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        nonlocal most, now
-        now += 1
-        most = max(most, now)
-        await asyncio.sleep(0.02)
-        now -= 1
-        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
-
+    slow = Slow()
     async with Receiver(slow) as receiver, pushing(tmp_path, receiver, attempts_max=MOST) as push:
         for name in NAMES:
             push.topic(name)
@@ -51,7 +40,7 @@ async def test_a_burst_on_warm_idle_targets_does_not_pass_the_cap(
             push.it.send(12, topic=name)
         await acked(push, 24)
         await push.it.until(lambda: push.pusher.share.in_flight == 0)
-    assert 10 < most <= MOST
+    assert 10 < slow.most <= MOST
     attempts = [headers["ce-attempt"] for _, headers, _ in receiver.requests]
     # What came back for want of room has used up no retries, and nothing was pushed twice.
     assert attempts == ["1"] * 24 * len(NAMES)
@@ -111,7 +100,7 @@ async def test_a_target_that_is_replaced_while_it_waits_for_a_slot_loses_none(
 
     async def held(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await go_on.wait()
-        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
+        writer.write(OK)
 
     async with (
         Receiver(held) as hanging,

@@ -27,7 +27,7 @@ from delaylog.broker.push.requests import make_request
 from delaylog.broker.rules.push_addresses import AddressRules, parse_networks
 from delaylog.broker.rules.push_signatures import make_secret
 from tests.broker.host.running_node import RunningNode, running
-from tests.broker.push.receivers import Receiver, answer, hang
+from tests.broker.push.receivers import Receiver, Slow, answer, hang
 
 pytestmark = pytest.mark.processes
 SECRET = make_secret(b"s" * 32)
@@ -130,16 +130,6 @@ async def test_a_failed_attempt_returns_with_its_reason_until_retries_run_out(
     attempts = [headers["ce-attempt"] for _, headers, _ in receiver.requests]
     assert attempts == ["1", "2", "3", "4"]
     assert len({headers["webhook-id"] for _, headers, _ in receiver.requests}) == 1
-
-
-async def test_a_receiver_that_recovers_gets_the_message(tmp_path: Path) -> None:
-    async with Receiver(answer(400)) as receiver, pushing(tmp_path, receiver) as push:
-        push.topic()
-        push.target(receiver)
-        push.it.send()
-        await receiver.arrived.wait()
-        receiver.script = answer(200)
-        await push.counts(acked=1)
 
 
 async def test_a_refused_message_becomes_a_dead_letter_at_once(tmp_path: Path) -> None:
@@ -331,22 +321,13 @@ async def test_an_error_of_the_broker_costs_an_attempt_and_ends_nothing(
 
 
 async def test_rate_and_concurrency(tmp_path: Path) -> None:
-    most = running_now = 0
-
-    async def slow(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        nonlocal most, running_now
-        running_now += 1
-        most = max(most, running_now)
-        await asyncio.sleep(0.02)
-        running_now -= 1
-        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
-
+    slow = Slow()
     async with Receiver(slow) as receiver, pushing(tmp_path, receiver) as push:
         push.topic()
         push.it.send(60)
         push.target(receiver, concurrency=4)
         await push.counts(acked=60)
-        assert most == 4
+        assert slow.most == 4
         # So few that the rate is what they wait for, however slow the machine.
         push.target(receiver, concurrency=4, per_second=5)
         push.it.send(10)

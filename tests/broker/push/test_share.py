@@ -132,30 +132,6 @@ async def test_slots_go_to_the_longest_wait() -> None:
     assert share.in_flight == 1
 
 
-async def test_work_is_known_until_it_ends_and_its_task_is_used_again() -> None:
-    share = Share(10)
-    tasks: list[asyncio.Task[None]] = []
-
-    async def work(go_on: asyncio.Event) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        tasks.append(task)
-        await go_on.wait()
-
-    for _ in range(3):
-        go_on = asyncio.Event()
-        share.run(work(go_on))
-        assert len(share.running) == 1
-        await asyncio.sleep(0)
-        go_on.set()
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
-        assert not share.running
-    assert len({*tasks}) == 1
-    share.close()
-    await asyncio.gather(*tasks)
-
-
 async def test_idle_tasks_are_few_and_end_with_their_share() -> None:
     share, go_on = Share(10), asyncio.Event()
 
