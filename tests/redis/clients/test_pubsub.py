@@ -9,7 +9,6 @@ from typing import Any
 import redis
 
 from tests.redis.servers import TIMEOUT_S, RedisServer
-from tests.waiting import await_that
 
 
 def next_message(pubsub: redis.client.PubSub) -> dict[str, Any]:
@@ -79,18 +78,6 @@ def test_many_messages_come_in_order_to_everyone(
     for listener in listeners:
         listener.join(TIMEOUT_S)
     assert got == [list(range(count))] * len(got)
-
-
-def test_a_listening_thread_with_a_handler(client: redis.Redis) -> None:
-    got: list[str] = []
-    with client.pubsub() as pubsub:
-        pubsub.subscribe(jobs=lambda message: got.append(message["data"]))
-        thread = pubsub.run_in_thread(sleep_time=0.01, daemon=True)
-        await_that(lambda: client.publish("jobs", "probe"), seconds=TIMEOUT_S)
-        await_that(lambda: got, seconds=TIMEOUT_S)
-        thread.stop()
-        thread.join(TIMEOUT_S)
-    assert set(got) == {"probe"}
 
 
 def test_a_subscriber_may_ping(client: redis.Redis) -> None:

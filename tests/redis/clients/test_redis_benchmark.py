@@ -66,12 +66,6 @@ def test_the_default_set(endpoint: RedisServer, options: tuple[str, ...]) -> Non
         assert client.llen("mylist") == REQUESTS
 
 
-def test_quiet_as_people_run_it(endpoint: RedisServer) -> None:
-    out = benchmark(endpoint, "-q", "-t", "set,get,zadd").stdout.replace("\r", "\n")
-    finished = [line for line in out.splitlines() if "requests per second, p50=" in line]
-    assert [line.split(":")[0] for line in finished] == ["SET", "GET", "ZADD"]
-
-
 def test_random_keys_in_resp3_and_a_script(endpoint: RedisServer) -> None:
     benchmark(endpoint, "-q", "-3", "-t", "set,get", "-r", "500", "-d", "1024", "-c", "20")
     with endpoint.client() as client:
