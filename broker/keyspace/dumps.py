@@ -277,11 +277,6 @@ class Reader:
         self._unpacked = 0
         """Read an LZF-compressed string."""
 
-    @property
-    def at_end(self) -> bool:
-        """Whether the payload is read to its end."""
-        return self._at == self._end
-
     def take(self, size: int) -> bytes:
         """Read the next bytes."""
         at = self._at

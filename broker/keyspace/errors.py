@@ -29,6 +29,7 @@ HELD: Final = (
 )
 """Clients try again after LOADING, as after a restart, so workers wait for the release."""
 NO_MEMORY: Final = b"OOM command not allowed when used memory > 'maxmemory'."
+NO_PERMISSION: Final = b"NOPERM this user has no permissions to run the '%b' command"
 NO_SCRIPT: Final = b"NOSCRIPT No matching script. Please use EVAL."
 SCRIPTS_OFF: Final = b"ERR scripts are off: the broker's setting resp-scripts=on allows them"
 EXEC_ABORT: Final = b"EXECABORT Transaction discarded because of previous errors."
@@ -44,11 +45,6 @@ def wrong_type() -> CommandError:
 def syntax() -> CommandError:
     """An unknown or misplaced option."""
     return CommandError(SYNTAX)
-
-
-def no_permission(name: bytes) -> CommandError:
-    """The user may not run this command."""
-    return CommandError(b"NOPERM this user has no permissions to run the '%b' command" % name)
 
 
 def wrong_arity(name: bytes) -> CommandError:

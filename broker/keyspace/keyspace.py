@@ -160,32 +160,10 @@ class Watcher(Protocol):
     """Set to True when the key changes."""
 
 
-class Owner(Protocol):
-    """The keyspace, as its databases see it."""
-
-    databases: list[Database]
-    now_ms: int
-    may_expire: bool
-    applying: bool
-    dirty: int
-    expired_keys: int
-    expiry: ExpiryWheel
-    ready: dict[DatabaseKey, None]
-
-    def log(self, database: int, argv: list[bytes], /) -> None:
-        """Record an effect for the log."""
-
-    def discard(self, value: Value | dict[Any, Any], /) -> None:
-        """Free a removed value, in slices if it is large."""
-
-    def thin_out_expiry(self) -> None:
-        """Rebuild the expiry hints if most of them are stale."""
-
-
 class Database:
     """One of the numbered databases, from 0."""
 
-    def __init__(self, keyspace: Owner, number: int) -> None:
+    def __init__(self, keyspace: Keyspace, number: int) -> None:
         self.keyspace = keyspace
         self.number = number
         self.values: dict[bytes, Value] = {}
@@ -366,9 +344,9 @@ _ENTRY_COST: Final = 4
 class Keyspace:
     """All data that Redis clients see. Single-threaded; time and randomness are passed in."""
 
-    def __init__(self, random: Random, databases: int = DATABASES) -> None:
+    def __init__(self, random: Random) -> None:
         self.random = random
-        self.databases = [Database(self, number) for number in range(databases)]
+        self.databases = [Database(self, number) for number in range(DATABASES)]
         self.expiry = ExpiryWheel()
         self._to_line_up: list[tuple[Database, list[bytes]]] = []
         """Keys of each database whose expiry hints are still to be made."""

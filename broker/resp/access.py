@@ -256,7 +256,7 @@ class CommandAudit:
         if reply is WAITS:
             line.outcome = BEGUN
         elif isinstance(reply, ErrorReply):
-            line.outcome = _first_word(reply.text)
+            line.outcome = reply.text.partition(b" ")[0].decode("latin-1")
         else:
             line.outcome = DONE
         if command.name == b"client|kill":
@@ -281,7 +281,3 @@ def _line(session: Session, name: bytes) -> AuditLine:
         face=FACE,
         call=name.replace(b"|", b" ").upper().decode("utf-8", "replace"),
     )
-
-
-def _first_word(error: bytes) -> str:
-    return error.partition(b" ")[0].decode("latin-1")

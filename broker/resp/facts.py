@@ -4,7 +4,7 @@ Metrics are read from existing counters at each scrape. `resp-maxmemory` bounds 
 process for writes of Redis clients. The keyspace does not count its bytes. The bound applies to the
 anonymous memory of the process (without mapped files), so messages and connections count too.
 Measuring takes 20 us, so a measurement is reused for a moment, or until many bytes were requested.
-A short command that creates a large value (SETRANGE) announces its size first.
+A short command that creates a large value (RESTORE) announces its size first.
 """
 
 from __future__ import annotations

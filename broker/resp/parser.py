@@ -89,7 +89,7 @@ def split_line(line: bytes) -> list[bytes] | None:
             quoted = (_DOUBLE if double else _SINGLE).match(line, end)
             if quoted is None:
                 return None
-            word += _unescaped(quoted[1]) if double else quoted[1].replace(b"\\'", b"'")
+            word += _ESCAPE.sub(_meaning, quoted[1]) if double else quoted[1].replace(b"\\'", b"'")
             end = quoted.end()
         at = _skip(_BLANKS, line, end)
         if at == end < len(line):
@@ -102,10 +102,6 @@ def _skip(pattern: re.Pattern[bytes], line: bytes, at: int) -> int:
     match = pattern.match(line, at)
     assert match is not None, "the pattern also matches the empty string"
     return match.end()
-
-
-def _unescaped(text: bytes) -> bytes:
-    return _ESCAPE.sub(_meaning, text)
 
 
 def _meaning(escape: re.Match[bytes]) -> bytes:

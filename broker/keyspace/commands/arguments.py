@@ -16,13 +16,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
 from math import ceil
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from delaylog.broker.keyspace.command import Args
 from delaylog.broker.keyspace.errors import NOT_INTEGER, SYNTAX, CommandError, syntax
-from delaylog.broker.keyspace.keyspace import Kind
+from delaylog.broker.keyspace.keyspace import HashValue, Kind, SetValue
 from delaylog.broker.keyspace.registry import Run
 from delaylog.broker.keyspace.replies import Reply
 from delaylog.broker.keyspace.values.globs import Match, matcher
@@ -148,17 +147,6 @@ SMALL_MAX: Final = 512
 """A hash or a set with more elements is returned in pages."""
 
 
-@dataclass(frozen=True, slots=True)
-class ScanOptions:
-    """The options after the cursor."""
-
-    count: int
-    match: Match | None
-    """None = all names match."""
-    type_name: bytes | None
-    """In lower case."""
-
-
 def to_cursor(text: bytes) -> int:
     """Parse the cursor of a client. Raises CommandError."""
     found = _CURSOR(text)
@@ -174,17 +162,17 @@ def _match(text: bytes) -> Match | None:
     return None if text == b"*" else matcher(text)
 
 
-_SCAN_OPTIONS: Final[Options] = {
+SCAN_OPTIONS: Final[Options] = {
     b"count": Option("count", at_least(1, SYNTAX, malformed=NOT_INTEGER)),
     b"match": Option("match", _match),
 }
-_OF_KEYS: Final[Options] = {**_SCAN_OPTIONS, b"type": Option("type", bytes.lower)}
+"""The options after the cursor. Of a match None = all names match."""
+COUNT_OF_SCANS: Final = 10
 
 
-def to_options(argv: Args, first: int, *, with_type: bool = False) -> ScanOptions:
-    """Parse MATCH, COUNT and, for keys, TYPE from `argv[first:]`. Raises CommandError."""
-    found = read_options(argv, first, _OF_KEYS if with_type else _SCAN_OPTIONS)
-    return ScanOptions(found.value("count", 10), found.value("match"), found.value("type"))
+def names_in(value: HashValue | SetValue) -> tuple[HashValue | SetValue, bool]:
+    """The names for `scan_value`."""
+    return value, len(value) <= SMALL_MAX
 
 
 def scan_value(
@@ -203,12 +191,13 @@ def scan_value(
     value = run.database.of_kind(kind, argv[1])
     if value is None:
         return [b"0", []]
-    options = to_options(argv, 3)
+    options = read_options(argv, 3, SCAN_OPTIONS)
     following = 0
     names, small = names_of(value)
     if not small:
-        following, names = run.shared.scans.read(names, run.keyspace.dirty, cursor, options.count)
-    match = options.match
+        count = options.value("count", COUNT_OF_SCANS)
+        following, names = run.shared.scans.read(names, run.keyspace.dirty, cursor, count)
+    match: Match | None = options.value("match")
     out: list[bytes] = []
     for name in names:
         if match is None or match(name):

@@ -7,12 +7,13 @@ from typing import Final
 
 from delaylog.broker.keyspace.command import Args
 from delaylog.broker.keyspace.commands.arguments import (
+    COUNT_OF_SCANS,
+    SCAN_OPTIONS,
     Option,
     Options,
     at_least,
     read_options,
     to_cursor,
-    to_options,
 )
 from delaylog.broker.keyspace.dumps import BadDump, is_whole, load
 from delaylog.broker.keyspace.errors import NO_SUCH_KEY, NOT_INTEGER, CommandError, syntax
@@ -70,16 +71,18 @@ def keys(run: Run, argv: Args) -> Reply:
     return [key for key in database.values if match(key) and expires.get(key, now_ms + 1) > now_ms]
 
 
+_SCAN_OPTIONS: Final[Options] = {**SCAN_OPTIONS, b"type": Option("type", bytes.lower)}
+
+
 @command("scan", -2, "generic", "readonly")
 def scan(run: Run, argv: Args) -> Reply:
     """Iterate over the keys: cursor [MATCH pattern] [COUNT count] [TYPE type]."""
     cursor = to_cursor(argv[1])
-    options = to_options(argv, 2, with_type=True)
+    options = read_options(argv, 2, _SCAN_OPTIONS)
     database = run.database
-    following, names = run.shared.scans.read(
-        database.values, run.keyspace.dirty, cursor, options.count
-    )
-    match, type_name = options.match, options.type_name
+    count = options.value("count", COUNT_OF_SCANS)
+    following, names = run.shared.scans.read(database.values, run.keyspace.dirty, cursor, count)
+    match, type_name = options.value("match"), options.value("type")
     out: list[bytes] = []
     for key in names:
         if match is not None and not match(key):

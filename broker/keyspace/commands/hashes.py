@@ -6,7 +6,7 @@ from math import isinf
 from typing import Final
 
 from delaylog.broker.keyspace.command import Args
-from delaylog.broker.keyspace.commands.arguments import SMALL_MAX, scan_value
+from delaylog.broker.keyspace.commands.arguments import names_in, scan_value
 from delaylog.broker.keyspace.errors import CommandError, wrong_arity
 from delaylog.broker.keyspace.keyspace import HashValue
 from delaylog.broker.keyspace.registry import Run, command
@@ -170,11 +170,7 @@ def hincrbyfloat(run: Run, argv: Args) -> Reply:
 @command("hscan", -3, "hash", "readonly", keys=(1, 1, 1))
 def hscan(run: Run, argv: Args) -> Reply:
     """Iterate over the fields and their values."""
-    return scan_value(run, argv, HashValue, _names, _pair)
-
-
-def _names(value: HashValue) -> tuple[HashValue, bool]:
-    return value, len(value) <= SMALL_MAX
+    return scan_value(run, argv, HashValue, names_in, _pair)
 
 
 def _pair(value: HashValue, name: bytes) -> tuple[bytes, ...]:

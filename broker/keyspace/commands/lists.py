@@ -308,11 +308,10 @@ def lmove(run: Run, argv: Args) -> Reply:
     return _move(run, argv[1], argv[2], left=left, to_left=to_left)
 
 
-def _move_or_wait(
-    run: Run, argv: Args, timeout_ms: int, *, left: bool, to_left: bool, timeout_reply: Reply
-) -> Reply:
+def _move_or_wait(run: Run, argv: Args, timeout_ms: int, *, left: bool, to_left: bool) -> Reply:
     item = _move(run, argv[1], argv[2], left=left, to_left=to_left)
     if item is None:
+        timeout_reply = NO_ARRAY if run.may_wait else None
         return run.wait(argv, [argv[1]], timeout_ms, timeout_reply, ListValue)
     sides = (b"LEFT" if left else b"RIGHT", b"LEFT" if to_left else b"RIGHT")
     run.rewrite(b"LMOVE", argv[1], argv[2], *sides)
@@ -322,18 +321,14 @@ def _move_or_wait(
 @command("brpoplpush", 4, "list", _BLOCKING + " denyoom", keys=(1, 2, 1))
 def brpoplpush(run: Run, argv: Args) -> Reply:
     """RPOPLPUSH that blocks while the source is empty."""
-    timeout_ms = to_timeout_ms(run, argv[3])
-    reply = None if not run.may_wait else NO_ARRAY
-    return _move_or_wait(run, argv, timeout_ms, left=False, to_left=True, timeout_reply=reply)
+    return _move_or_wait(run, argv, to_timeout_ms(run, argv[3]), left=False, to_left=True)
 
 
 @command("blmove", 6, "list", _BLOCKING + " denyoom", keys=(1, 2, 1))
 def blmove(run: Run, argv: Args) -> Reply:
     """LMOVE that blocks while the source is empty."""
     left, to_left = _side(argv[3]), _side(argv[4])
-    timeout_ms = to_timeout_ms(run, argv[5])
-    reply = None if not run.may_wait else NO_ARRAY
-    return _move_or_wait(run, argv, timeout_ms, left=left, to_left=to_left, timeout_reply=reply)
+    return _move_or_wait(run, argv, to_timeout_ms(run, argv[5]), left=left, to_left=to_left)
 
 
 # --------------------------------------------------------------------------- the first of several

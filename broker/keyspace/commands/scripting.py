@@ -16,6 +16,7 @@ from delaylog.broker.keyspace.registry import WORDS, Run, command, find_command
 from delaylog.broker.keyspace.replies import OK, ErrorReply, Map, Members, Reply, Status
 from delaylog.broker.keyspace.running.session import Session
 from delaylog.broker.keyspace.scripts import FunctionLibraries, Scripts
+from delaylog.broker.keyspace.scripts.scripts import library_head
 from delaylog.broker.keyspace.values.globs import matcher
 from delaylog.broker.keyspace.values.number_texts import to_int
 
@@ -102,7 +103,7 @@ class ScriptingHost:
                     refusal = shared.refusal_of(command)
                     if refusal is not None:
                         return refusal
-                    scripts.note_write()
+                    scripts.wrote = True
                 elif command.grows:
                     # A script may run for seconds, so its memory is checked meanwhile.
                     nonlocal grown
@@ -144,15 +145,6 @@ class ScriptingHost:
         return scripts
 
 
-def library_name(source: bytes) -> bytes:
-    """Return the name in the first line of a library, which was checked before it was logged."""
-    head = source.partition(b"\n")[0]
-    for word in head.split():
-        if word.lower().startswith(b"name="):
-            return word[5:].strip(b"'\"")
-    raise CommandError(b"ERR Missing library metadata")
-
-
 # ------------------------------------------------------------------------------------- commands
 
 _FLAGS: Final = "noscript stale skip_monitor no_mandatory_keys movablekeys quick"
@@ -168,12 +160,6 @@ def _count_keys(argv: Args, refusal: bytes) -> int:
     if count < 0:
         raise CommandError(b"ERR Number of keys can't be negative")
     return count
-
-
-def take_keys(argv: Args, refusal: bytes = NOT_INTEGER) -> tuple[list[bytes], list[bytes]]:
-    """Parse KEYS and ARGV of `name script numkeys key … arg …`. Raises CommandError."""
-    count = _count_keys(argv, refusal)
-    return argv[3 : 3 + count], argv[3 + count :]
 
 
 @command("eval", -3, "scripting", _FLAGS)
@@ -243,9 +229,9 @@ def fcall(run: Run, argv: Args) -> Reply:
     functions = scripting.functions()
     if functions.function(argv[1]) is None:
         raise CommandError(b"ERR Function not found")
-    keys, args = take_keys(argv, b"ERR Bad number of keys provided")
+    count = _count_keys(argv, b"ERR Bad number of keys provided")
     scripting.enter(run.session)
-    return functions.call(argv[1], keys, args)
+    return functions.call(argv[1], count, argv[3:])
 
 
 @command("function|load", -3, "scripting", _WRITE)
@@ -260,7 +246,7 @@ def function_load(run: Run, argv: Args) -> Reply:
     keyspace = run.keyspace
     if keyspace.applying:
         # Compiled when it is first called.
-        keyspace.libraries = {**keyspace.libraries, library_name(source): source}
+        keyspace.libraries = {**keyspace.libraries, library_head(source)[0]: source}
         return OK
     scripting = run.shared.scripting
     functions = scripting.functions()

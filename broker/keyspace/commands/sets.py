@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from delaylog.broker.keyspace.command import Args
-from delaylog.broker.keyspace.commands.arguments import SMALL_MAX, scan_value, take_positive
+from delaylog.broker.keyspace.commands.arguments import names_in, scan_value, take_positive
 from delaylog.broker.keyspace.errors import syntax
 from delaylog.broker.keyspace.keyspace import SetValue
 from delaylog.broker.keyspace.registry import Run, command
@@ -107,11 +107,7 @@ def _any(run: Run, value: SetValue) -> bytes:
 @command("sscan", -3, "set", "readonly", keys=(1, 1, 1))
 def sscan(run: Run, argv: Args) -> Reply:
     """Iterate over the members."""
-    return scan_value(run, argv, SetValue, _names, _member)
-
-
-def _names(value: SetValue) -> tuple[SetValue, bool]:
-    return value, len(value) <= SMALL_MAX
+    return scan_value(run, argv, SetValue, names_in, _member)
 
 
 def _member(value: SetValue, name: bytes) -> tuple[bytes, ...]:

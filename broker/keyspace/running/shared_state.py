@@ -16,16 +16,16 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol
 
 from delaylog.broker.keyspace.command import Args, Command
-from delaylog.broker.keyspace.errors import HELD, SCRIPTS_OFF, CommandError, no_permission
+from delaylog.broker.keyspace.errors import HELD, NO_PERMISSION, SCRIPTS_OFF, CommandError
 from delaylog.broker.keyspace.keyspace import Keyspace
 from delaylog.broker.keyspace.replies import ErrorReply, Push, Reply
 from delaylog.broker.keyspace.running.session import Blocked, Session
 from delaylog.broker.keyspace.scans import Scans
-from delaylog.broker.keyspace.scripts import FunctionLibraries, Scripts
 from delaylog.broker.keyspace.values.globs import Match, matcher
 from delaylog.wheel import DelayQueue
 
 if TYPE_CHECKING:
+    from delaylog.broker.keyspace.commands.scripting import ScriptingHost
     from delaylog.broker.keyspace.registry import Run
 
 
@@ -263,21 +263,6 @@ class ServerState:
 # ------------------------------------------------------------------------------------ all of it
 
 
-class Scripting(Protocol):
-    """Scripts and functions, as their commands use them."""
-
-    scripts: Scripts
-
-    def enter(self, caller: Session) -> Scripts:
-        """Prepare to run a script for this client."""
-
-    def functions(self) -> FunctionLibraries:
-        """Return the libraries of the keyspace, compiled."""
-
-    def keep(self, functions: FunctionLibraries) -> None:
-        """Store changed libraries in the keyspace."""
-
-
 class SharedState:
     """The state that commands use besides the keyspace. The host sets the callables."""
 
@@ -306,9 +291,9 @@ class SharedState:
         """Called when a script was stopped after a write; returns whether the write is undone."""
         self.host: object | None = None
         """The state of verbs that are not commands of the keyspace."""
-        self.make_scripting: Callable[[], Scripting]
+        self.make_scripting: Callable[[], ScriptingHost]
         """Called when a script is first needed; set by the executor."""
-        self._scripting: Scripting | None = None
+        self._scripting: ScriptingHost | None = None
         self.waits = Waits(lambda: self.keyspace.now_ms)
         self.may_administer: Callable[[], ErrorReply | None] = lambda: None
         """Returns the refusal of administrative commands, which have to be audited."""
@@ -318,7 +303,7 @@ class SharedState:
         """Called with a client that was refused, the outcome, and the command."""
 
     @property
-    def scripting(self) -> Scripting:
+    def scripting(self) -> ScriptingHost:
         """Scripts and functions. Raises CommandError without Lua, and where scripts are off."""
         if not self.scripts_allowed:
             raise CommandError(SCRIPTS_OFF)
@@ -346,7 +331,7 @@ class SharedState:
         if not (session.limited and command.guarded):
             return None
         self.on_denied(session, "forbidden", command.name)
-        return ErrorReply(no_permission(command.name).text)
+        return ErrorReply(NO_PERMISSION % command.name)
 
     def refusal_of(self, command: Command) -> ErrorReply | None:
         """Return the error for a command that writes, or None if it may run."""

@@ -401,7 +401,8 @@ class Runtime:
         self._revive = host[b"revive"]
         self._slice = host[b"slice"]
         self._forget = host[b"forget"]
-        self._rearm = host[b"rearm"]
+        self.rearm: Callable[[], None] = host[b"rearm"]
+        """Reset the hook after a script was stopped, so that the next script can run."""
         self._begin, self._add = host[b"begin"], host[b"add"]
 
     # Compiling and running.
@@ -429,7 +430,7 @@ class Runtime:
         finally:
             if not self.spoiled:
                 self._restore()
-                self._rearm()
+                self.rearm()
         if not ok:
             raise ScriptFailure(text)
 
@@ -440,10 +441,6 @@ class Runtime:
     def collect(self) -> None:
         """Collect garbage."""
         self._lua.gccollect()
-
-    def rearm(self) -> None:
-        """Reset the hook after a script was stopped, so that the next script can run."""
-        self._rearm()
 
     def _start(self, run: Any, body: Any, count: int, words: list[bytes]) -> Reply:
         """Run `body`. The first `count` words are keys, the others arguments."""

@@ -2,7 +2,7 @@
 
 Scripts are compiled once, found by their SHA1, and run one at a time. The callable `call` runs a
 command for a script. It returns an ErrorReply instead of raising one, refuses writes while
-`read_only` is set, and calls `note_write()` before a write. The writes of a script that then raises
+`read_only` is set, and sets `wrote` before a write. The writes of a script that then raises
 an error stay. Those of a stopped script are undone if there is a log (`ScriptLimits`).
 
 A library is Lua code that registers functions when it runs. Only the sources are stored. The
@@ -122,6 +122,7 @@ class Scripts:
     ) -> None:
         self.limits = limits or LIMITS
         self.wrote = False
+        """The running script has written: `seconds_after_write` is its time limit now."""
         self.running = False
         self.read_only = False
         self.on_stopped: Callable[[], bool] = lambda: False
@@ -129,7 +130,8 @@ class Scripts:
         self.on_new_runtime: Callable[[], None] = lambda: None
         """The libraries set this: their compiled functions would keep the old state alive."""
         self._now = now
-        self._owner = Owner(call, self._must_stop)
+        self.owner = Owner(call, self._must_stop)
+        """The callables of the server that the Lua state uses."""
         self._scripts: dict[bytes, _Script] = {}
         self._size = 0
         """Bytes of the code of all scripts."""
@@ -191,17 +193,6 @@ class Scripts:
         read_only = flags is not None and b"no-writes" in flags
         return self.start(sha, partial(runtime.run, body, count, words), read_only=read_only)
 
-    def note_write(self) -> None:
-        """Note that the running script writes: `seconds_after_write` is its time limit now."""
-        self.wrote = True
-
-    # For functions.py, which shares the Lua state.
-
-    @property
-    def owner(self) -> Owner:
-        """The callables of the server that the Lua state uses."""
-        return self._owner
-
     def runtime(self) -> Runtime:
         """Return the Lua state; a new one if the old one ran out of memory or stays half full."""
         runtime = self._runtime
@@ -215,7 +206,7 @@ class Scripts:
             for script in self._scripts.values():
                 script.body = script.runtime = None
             self.on_new_runtime()
-            runtime = self._runtime = Runtime(self._owner, self.limits)
+            runtime = self._runtime = Runtime(self.owner, self.limits)
         return runtime
 
     def start(
@@ -364,8 +355,8 @@ class FunctionLibraries:
         """Return a function, or None if no library has registered it."""
         return self._functions.get(name)
 
-    def call(self, name: bytes, keys: list[bytes], args: list[bytes]) -> Reply:
-        """Run a function for FCALL."""
+    def call(self, name: bytes, count: int, words: list[bytes]) -> Reply:
+        """Run a function for FCALL. The first `count` words are its keys."""
         function = self._functions.get(name)
         if function is None:
             raise CommandError(b"ERR Function not found")
@@ -376,7 +367,7 @@ class FunctionLibraries:
             self._recompile(library)
             function = self._functions[name]
             runtime = self._scripts.runtime()
-        run = partial(runtime.call_function, function.body, len(keys), keys + args)
+        run = partial(runtime.call_function, function.body, count, words)
         return self._scripts.start(name, run, read_only=read_only)
 
     def dump(self) -> dict[bytes, bytes]:

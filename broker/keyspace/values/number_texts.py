@@ -43,11 +43,6 @@ def to_int(text: bytes, refusal: bytes = NOT_INTEGER) -> int:
     raise CommandError(refusal)
 
 
-def is_float(text: bytes) -> bool:
-    """Whether `to_float` accepts the form of the text."""
-    return bool(_FLOAT(text) or _HEX_FLOAT(text))
-
-
 def is_lost(value: float | np.longdouble, text: bytes) -> bool:
     """Whether parsing `text` to `value` overflowed or underflowed."""
     lowered = text.lower()
@@ -145,7 +140,7 @@ def add_long_doubles(first: bytes, second: bytes, refusal: bytes = NOT_FLOAT) ->
 
 def read_long_double(text: bytes, refusal: bytes = NOT_FLOAT) -> np.longdouble:
     """Parse a number, which may be infinite. Raises CommandError."""
-    if len(text) > _TEXT_BYTES_MAX or not is_float(text):
+    if len(text) > _TEXT_BYTES_MAX or not (_FLOAT(text) or _HEX_FLOAT(text)):
         raise CommandError(refusal)
     with warnings.catch_warnings():
         # Overflow and underflow are refused below.

@@ -64,17 +64,6 @@ class ScoreOrder:
     def __iter__(self) -> Iterator[Entry]:
         return chain.from_iterable(map(zip, self._scores, self._members))
 
-    def copy(self) -> ScoreOrder:
-        """Return an independent copy."""
-        made = ScoreOrder()
-        made._scores = [scores[:] for scores in self._scores]
-        made._members = [members[:] for members in self._members]
-        made._last_scores = self._last_scores[:]
-        made._last_members = self._last_members[:]
-        made._sizes = self._sizes[:]
-        made._count = self._count
-        return made
-
     # ------------------------------------------------------------------ changing
 
     def add(self, score: float, member: bytes) -> None:
@@ -157,11 +146,6 @@ class ScoreOrder:
         """Return the rank of the first entry that is not less than (score, member)."""
         run, at = self._search(score, member)
         return self._before(run) + at
-
-    @property
-    def end(self) -> Rank:
-        """The rank after the last entry."""
-        return len(self)
 
     # ------------------------------------------------------------------ reading
 
@@ -427,8 +411,8 @@ def _first_score(text: bytes, *, upper: bool) -> float | None:
 def score_ranks(order: ScoreOrder, span: ScoreRange) -> tuple[Rank, Rank]:
     """Convert a range of scores to ranks [start, stop)."""
     low, high = span
-    start = 0 if low == -inf else order.end if low is None else order.find(low)
-    return start, order.end if high is None else order.find(high)
+    start = 0 if low == -inf else len(order) if low is None else order.find(low)
+    return start, len(order) if high is None else order.find(high)
 
 
 def to_member_bound(text: bytes) -> Bound:
@@ -445,7 +429,7 @@ def member_ranks(
     order: ScoreOrder, low: Bound, high: Bound, *, reverse: bool = False
 ) -> tuple[Rank, Rank]:
     """Convert a range of members to ranks [start, stop)."""
-    (score, _), (greatest, _) = order.walk(0, order.end, 0, 1)[0], _last(order)
+    (score, _), (greatest, _) = order.walk(0, len(order), 0, 1)[0], _last(order)
     if score == greatest:
         return (
             _member_rank(order, low, score, upper=False),
@@ -456,13 +440,13 @@ def member_ranks(
 
 
 def _last(order: ScoreOrder) -> Entry:
-    return order.walk_back(0, order.end, 0, 1)[0]
+    return order.walk_back(0, len(order), 0, 1)[0]
 
 
 def _member_rank(order: ScoreOrder, bound: Bound, score: float, *, upper: bool) -> Rank:
     side, member, exclusive = bound
     if side:
-        return 0 if side < 0 else order.end
+        return 0 if side < 0 else len(order)
     # The member with a zero byte appended is the next possible member.
     return order.find(score, member if exclusive is upper else member + b"\0")
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from delaylog.broker.keyspace.commands.arguments import to_cursor, to_options
+from delaylog.broker.keyspace.commands.arguments import SCAN_OPTIONS, read_options, to_cursor
 from delaylog.broker.keyspace.errors import CommandError
 from delaylog.broker.keyspace.scans import Scans
 
@@ -43,13 +43,12 @@ def test_no_cursors(text: bytes) -> None:
 
 
 def test_options() -> None:
-    options = to_options([b"SCAN", b"0", b"COUNT", b"7", b"MATCH", b"a*"], 2)
-    assert options.count == 7
-    assert options.match is not None
-    assert options.match(b"ab")
+    options = read_options([b"COUNT", b"7", b"MATCH", b"a*"], 0, SCAN_OPTIONS)
+    assert options.value("count") == 7
+    assert options.value("match")(b"ab")
     for wrong in ([b"COUNT"], [b"COUNT", b"0"], [b"TYPE", b"list"], [b"x", b"y"]):
         with pytest.raises(CommandError, match="ERR syntax error"):
-            to_options([b"SCAN", b"0", *wrong], 2)
+            read_options(wrong, 0, SCAN_OPTIONS)
 
 
 def test_what_stays_is_given_once() -> None:

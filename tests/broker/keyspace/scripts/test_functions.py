@@ -22,7 +22,7 @@ def _library(name: str, *functions: str) -> bytes:
 
 
 def _call(toy: Any, name: bytes) -> Any:
-    return toy.functions.call(name, [], [])
+    return toy.functions.call(name, 0, [])
 
 
 def test_a_library_replaces_deletes_and_lists(toy: Any) -> None:
@@ -62,7 +62,7 @@ def test_named_arguments_are_listed(toy: Any) -> None:
     )
     function = toy.functions.function(b"f")
     assert (function.description, function.flags) == (b"does f", [b"no-writes", b"allow-stale"])
-    assert toy.functions.call(b"f", [b"k"], [b"1", b"2"]) == [b"k", b"2"]
+    assert toy.functions.call(b"f", 1, [b"k", b"1", b"2"]) == [b"k", b"2"]
     assert toy.functions.function(b"g") is None
 
 

@@ -59,7 +59,7 @@ def test_scripts_and_functions_outlive_their_lua_state(make_toy: Any) -> None:
     sha = toy.scripts.load(b"return 'here'")
     toy.functions.load(b"#!lua name=lib\nredis.register_function('f', function() return 7 end)")
     assert b"not enough memory" in toy.eval("local s = 'a' while true do s = s .. s end").text
-    assert toy.functions.call(b"f", [], []) == 7
+    assert toy.functions.call(b"f", 0, []) == 7
     assert toy.scripts.run(sha, 0, []) == b"here"
     assert b"not enough memory" in toy.eval("local s = 'b' while true do s = s .. s end").text
     assert toy.scripts.run(sha, 0, []) == b"here"
