@@ -281,16 +281,12 @@ class Instants(NamedTuple):
     until_ms: int = INSTANT_MS_MAX
 
 
-def preview(one: Schedule, count: int, now_ms: int, zones: Zones = PACKAGED) -> list[Coming]:
-    """The next instants, at most `count`, as if the schedule were not paused."""
-    return list(previewed(one, Instants(count), now_ms, zones))
-
-
 def previewed(
     one: Schedule, wanted: Instants, now_ms: int, zones: Zones = PACKAGED
 ) -> Iterator[Coming]:
-    """The same one by one: each may take milliseconds. Raises MemberError for a timing whose
-    instants are too rare to be looked for.
+    """The instants, as if the schedule were not paused, one by one: each may take milliseconds.
+
+    Raises MemberError for a timing whose instants are too rare to be looked for.
     """
     count, from_ms, until_ms = wanted
     if from_ms is not None and until_ms <= from_ms:

@@ -57,6 +57,10 @@ class ScheduleHost(Host):
         found = commands.list_schedules(self.engine.state, self.topic, **how)
         return [one.name for one in found]
 
+    def preview(self, name: str, count: int) -> list[commands.Coming]:
+        wanted = commands.Instants(count)
+        return list(commands.previewed(self.one(name), wanted, self.now_ms))
+
     def one(self, name: str) -> Schedule:
         return commands.the_schedule(self.engine.state, self.topic, name)
 

@@ -75,16 +75,17 @@ def test_a_change_of_the_timing_never_fires_an_instant_twice(host: ScheduleHost)
 
 
 def test_a_pause_has_a_note_and_passes_instants_over(host: ScheduleHost) -> None:
-    """Nothing fires; after it the next instant is the first from then on."""
+    """Nothing fires, also of an outage; after it the next instant is the first from then on."""
     host.put("s", cron="0 * * * *", catch_up="all", catch_up_window_ms=DAY)
     host.pause_one("s", "audit")
-    host.restart()
+    host.restart(5 * HOUR)
     assert host.one("s").note == "audit"
     host.advance(5 * HOUR)
     assert host.take() == []
-    assert len(commands.preview(host.one("s"), 3, host.now_ms)) == 3
+    assert len(host.preview("s", 3)) == 3
     host.resume_one("s")
     assert not host.one("s").paused
+    assert host.take() == []
     host.advance(HOUR)
     assert len(host.take()) == 1
 
@@ -177,18 +178,18 @@ def test_lists_are_in_pages(host: ScheduleHost) -> None:
 def test_a_preview_is_what_will_fire(host: ScheduleHost) -> None:
     """Up to the count."""
     host.put("s", cron="0 9 * * *", zone="Europe/Berlin", jitter_ms=HOUR, count=5)
-    coming = commands.preview(host.one("s"), 100, host.now_ms)
+    coming = host.preview("s", 100)
     assert len(coming) == 5
     host.advance(10 * DAY)
     found = [(message.id, message.deliver_at_ms) for message in host.receive()]
     assert found == [(f"s@{one.instant_ms}", one.due_ms) for one in coming]
     with pytest.raises(BadRequestError, match="from 1 to 1000, not 0"):
-        commands.preview(host.one("s"), 0, host.now_ms)
+        host.preview("s", 0)
 
 
 def test_a_preview_from_a_later_time_counts_those_before(host: ScheduleHost) -> None:
     host.put("s", cron="0 9 * * *", count=1_000)
-    first = commands.preview(host.one("s"), 1, host.now_ms)[0].instant_ms
+    first = host.preview("s", 1)[0].instant_ms
     for days, left in ((0, 5), (5, 5), (997, 3), (1_000, 0), (7_000, 0)):
         wanted = commands.Instants(5, first + days * DAY)
         assert len(list(commands.previewed(host.one("s"), wanted, host.now_ms))) == left
@@ -343,3 +344,18 @@ def test_an_end_before_the_next_instant_is_refused(host: ScheduleHost) -> None:
     assert host.patch("s", count=9).progress.next_ms > host.now_ms
     host.advance(60_000)
     assert len(host.take()) == 1
+
+
+def test_a_backfill_ends_when_its_schedule_is_dropped(host: ScheduleHost) -> None:
+    """The frames before that stay."""
+    start = host.now_ms - 200 * HOUR
+    one = host.put("s", b"x", interval_ms=HOUR, start_ms=start)
+    state = host.engine.state
+    firings, _ = commands.plan_backfill(
+        state, one, from_ms=start, until_ms=host.now_ms, rate=None, now_ms=host.now_ms
+    )
+    steps = commands.send_backfill(state, firings, host.now_ms)
+    next(steps)
+    commands.drop_schedule(state, one, host.now_ms)
+    with pytest.raises(ConflictError, match="changed meanwhile; 64 messages were sent"):
+        next(steps)

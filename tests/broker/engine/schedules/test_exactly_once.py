@@ -16,12 +16,12 @@ import pytest
 from delaylog.broker.engine.limits import Limits
 from delaylog.broker.engine.schedules import runner
 from delaylog.broker.engine.send.merge import Merge
-from delaylog.broker.rules.schedules.instants import next_instant
 from delaylog.contract.calls.schedules import PERIOD_MS_MAX
 from delaylog.storage.layout import FrameKind
 from tests.broker.engine.host import HOUR, START_MS
 from tests.broker.engine.member import Member
 from tests.broker.engine.schedules.rig import ScheduleHost
+from tests.broker.rules.schedules.walk import walk
 from tests.effort import tries
 from tests.storage.fake_disk import SURVIVALS, DiskCrashed, FakeDisk
 
@@ -55,19 +55,14 @@ def instants_until(host: ScheduleHost, names: list[str], begun_ms: int) -> Count
     """The ids of the model."""
     wanted: Counter[str] = Counter()
     for name in names:
-        timing = host.one(name).spec.timing
-        at = next_instant(timing, begun_ms - 1)
-        while at is not None and at <= host.now_ms:
-            wanted[f"{name}@{at}"] += 1
-            at = next_instant(timing, at)
+        found = walk(host.one(name).spec.timing, begun_ms - 1, host.now_ms + 1)
+        wanted.update(f"{name}@{at}" for at in found)
     return wanted
 
 
-def test_a_month_of_a_thousand_schedules(tmp_path: Path) -> None:
+def test_a_month_of_a_thousand_schedules(host: ScheduleHost) -> None:
     """Across changes of clocks, in steps of an hour; what is received is acked."""
-    random = Random(1)
-    host = ScheduleHost(tmp_path / "folder", START_MS + 1)
-    begun_ms = host.now_ms
+    random, begun_ms = Random(1), host.now_ms
     names = [f"s{n}" for n in range(1_000)]
     for name in names:
         host.put(name, **some_timing(random))
@@ -79,7 +74,6 @@ def test_a_month_of_a_thousand_schedules(tmp_path: Path) -> None:
             random.choice((host.checkpoint, host.flush, host.restart))()
     assert Counter(host.fired.keys()) == instants_until(host, names, begun_ms)
     assert len(host.fired) > 25_000
-    host.close()
 
 
 def cut_power(seed: int) -> tuple[Counter[str], Counter[str], int]:
@@ -155,13 +149,10 @@ def test_the_search_finds_a_firing_of_two_frames(
 
 @pytest.mark.parametrize("seed", range(tries(6)))
 def test_a_member_goes_on_where_the_leader_was(
-    tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
+    host: ScheduleHost, member: Member, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A follower that has part of the log, restarts and checkpoints, then takes over."""
-    random = Random(seed)
-    host = ScheduleHost(tmp_path / "leader", START_MS + 1)
-    member = Member(tmp_path / "member", host.now_ms)
-    begun_ms = host.now_ms
+    random, begun_ms = Random(seed), host.now_ms
     names = [f"s{n}" for n in range(40)]
     for name in names:
         host.put(name, **some_timing(random), **ALL)
@@ -179,13 +170,10 @@ def test_a_member_goes_on_where_the_leader_was(
     now_ms = host.now_ms
     host.advance(DAY)
     assert host.engine.state.log.end_position > lost
-    old, host.now_ms = host.engine, now_ms + HOUR
+    host.now_ms = now_ms + HOUR
     member.lead(host.now_ms)
     monkeypatch.setattr(host, "engine", member.engine)
     host.turn()
     host.advance(2 * DAY)
     found = Counter(message.id for message in host.receive(100_000))
     assert found == instants_until(host, names, begun_ms)
-    monkeypatch.setattr(host, "engine", old)
-    host.close()
-    member.close()

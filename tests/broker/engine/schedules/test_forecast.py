@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -9,10 +10,10 @@ import pytest
 
 from delaylog.broker.engine.views import counts
 from delaylog.broker.engine.views.counts import MINUTE_MS, Firings, Forecast
-from delaylog.broker.rules.schedules import next_instant
 from delaylog.broker.rules.schedules.timing import Timing
 from tests.broker.engine.host import HOUR
 from tests.broker.engine.schedules.rig import ScheduleHost
+from tests.broker.rules.schedules.walk import walk
 
 
 def forecast(host: ScheduleHost, minutes: int = 60, hours: int = 24) -> Forecast:
@@ -23,12 +24,7 @@ def forecast(host: ScheduleHost, minutes: int = 60, hours: int = 24) -> Forecast
 
 def instants(host: ScheduleHost, timing: Timing, to_ms: int, most: int = 10**9) -> list[int]:
     """The instants after now and before a time."""
-    out: list[int] = []
-    at = next_instant(timing, host.now_ms)
-    while at is not None and at < to_ms and len(out) < most:
-        out.append(at)
-        at = next_instant(timing, at)
-    return out
+    return list(islice(walk(timing, host.now_ms, to_ms), most))
 
 
 MEMBERS: list[dict[str, Any]] = [

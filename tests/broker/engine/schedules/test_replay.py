@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from pathlib import Path
 from random import Random
 
 import pytest
 
 from delaylog.broker.engine.errors import EngineError
-from tests.broker.engine.host import HOUR, START_MS
+from tests.broker.engine.host import HOUR
 from tests.broker.engine.member import Member
 from tests.broker.engine.schedules.rig import ScheduleHost
 from tests.broker.engine.schedules.test_exactly_once import some_timing
@@ -53,11 +52,11 @@ def step(host: ScheduleHost, random: Random) -> None:
 
 
 @pytest.mark.parametrize("seed", range(tries(12)))
-def test_a_start_and_a_follower_have_the_same_table(tmp_path: Path, seed: int) -> None:
+def test_a_start_and_a_follower_have_the_same_table(
+    host: ScheduleHost, member: Member, seed: int
+) -> None:
     """By the whole log, by a checkpoint and the log behind it, and frame by frame."""
     random = Random(seed)
-    host = ScheduleHost(tmp_path / "leader", START_MS + 1)
-    member = Member(tmp_path / "member", host.now_ms)
     for _ in range(8):
         for _ in range(10):
             step(host, random)
@@ -66,5 +65,3 @@ def test_a_start_and_a_follower_have_the_same_table(tmp_path: Path, seed: int) -
         before = rows(host.engine)
         host.restart()
         assert rows(host.engine) == before
-    host.close()
-    member.close()
