@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from delaylog.broker.engine.late import causes as causes_module
 from delaylog.broker.engine.ready.tag_filter import TagFilter
 from tests.broker.engine.host import Host
 from tests.broker.engine.late.test_waits import asking, bound, causes
@@ -162,18 +163,6 @@ def test_a_locked_key_bounds_only_what_waits_for_it(host: Any) -> None:
         assert bound(host) == "key"
 
 
-def test_a_stuck_key_bounds_also_between_two_calls(host: Any) -> None:
-    """Purpose: whoever looks while no call waits is told to look for the holder of the key, and not
-    to add consumers, who would get nothing either."""
-    host.send(3, keys="kkk")
-    host.receive(1, lease=600_000)
-    with asking(host):
-        assert not host.receive(1)
-    assert bound(host) == "key"
-    host.send(1)
-    assert bound(host) == "slow_consumers", "a message with a free key could be taken"
-
-
 def test_notes_have_all_spans_whichever_message_is_taken_first(host: Any) -> None:
     """The frame with the note has only the younger message; the older one follows at once."""
     host.send(2, ids=["old", "young"], delay=[0, 4_000])
@@ -187,3 +176,16 @@ def test_notes_have_all_spans_whichever_message_is_taken_first(host: Any) -> Non
         host.receive()
     host.restart(pause_ms=1_000)
     assert dict(causes(host, "old"))["stall"] == 2_000
+
+
+def test_more_holders_than_are_kept(host: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last holders are one without a name, and no time is lost."""
+    monkeypatch.setattr(causes_module, "HOLDS_MAX", 3)
+    host.send(7, ids=[f"m{number}" for number in range(7)], keys="k" * 7)
+    origins = []
+    for _ in range(6):
+        taken = host.receive()
+        origins.append(taken[0].origin)
+        host.advance(1_000)
+        host.ack(taken)
+    assert key_waits(host, "m6") == [(1_000, origins[0]), (1_000, origins[1]), (4_000, 0)]

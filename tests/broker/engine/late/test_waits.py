@@ -19,7 +19,6 @@ from delaylog.broker.engine.limits import Limits
 from delaylog.broker.engine.push.commands import note_health, put_target
 from delaylog.broker.engine.push.targets import WELL, Health, Target
 from delaylog.broker.engine.ready.tag_filter import TagFilter
-from delaylog.broker.engine.topics.commands import drop_topic
 from delaylog.broker.engine.topics.settings import RateLimit
 from tests.broker.engine.host import HOUR, Host
 from tests.broker.engine.views.test_life import lives
@@ -320,21 +319,15 @@ def test_a_pause_on_a_slow_disk(host: Any, cause: str) -> None:
     assert causes(host, "a") == [("paused", 3_000)]
 
 
-def test_a_topic_that_is_made_again_is_not_paused(host: Any) -> None:
-    """The pause ended with the topic of before, and nothing of it is remembered."""
-    host.pause()
-    drop_topic(host.engine.state, host.topic, host.now_ms)
-    host.engine.make_topic("t", host.now_ms)
-    host.advance(1_000)
-    assert "paused" not in noted(host)
-
-
 def test_a_dropped_topic_leaves_nothing_behind(host: Any) -> None:
-    """Neither its pause, nor what held for its groups."""
+    """Neither its pause, nor what held for its groups, also for another topic of its name."""
     host.pause()
     host.put_group("audit")
     host.drop_topic()
     assert host.engine.state.timeline.saved()[1] == []
+    host.engine.make_topic("t", host.now_ms)
+    host.advance(1_000)
+    assert "paused" not in noted(host)
 
 
 def test_a_group_made_in_a_pause(host: Any) -> None:
