@@ -7,8 +7,10 @@ happens in between: restarts, checkpoints, purges, drops, repeated calls.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
+from time import process_time
 from typing import Any
 
 import pytest
@@ -17,20 +19,25 @@ from delaylog.broker.backup.copies import Route
 from delaylog.broker.backup.folder_copy import take_backup
 from delaylog.broker.backup.restore import restore_backup
 from delaylog.broker.engine.errors import (
-    BadRequestError,
-    ConflictError,
     DiskFullRefusal,
     EngineError,
     GoneError,
     UnknownError,
 )
+from delaylog.broker.engine.jobs.job_table import JobSpec
+from delaylog.broker.engine.jobs.jobs import begin_job
 from delaylog.broker.engine.limits import Limits
-from delaylog.broker.engine.send.quotas import BeyondQuotaError
+from delaylog.broker.engine.lookup.message_filter import MessageFilter
+from delaylog.broker.engine.send.quotas import BeyondQuotaError, QuotaError
 from delaylog.broker.engine.topics.commands import purge
 from delaylog.broker.engine.topics.settings import Quota
 from delaylog.broker.engine.transactions import commands, publisher, table
 from delaylog.broker.engine.transactions.commands import PartName, Winner
-from delaylog.broker.engine.transactions.table import ENDED_KEPT_MS
+from delaylog.broker.engine.transactions.table import (
+    ENDED_KEPT_MAX,
+    ENDED_KEPT_MS,
+    TransactionTable,
+)
 from delaylog.broker.verify.physical_log import LogRange, verify_staged
 from delaylog.broker.verify.report import Report
 from delaylog.storage.errors import CorruptionError
@@ -275,6 +282,33 @@ def test_how_many_ended_ones_are_remembered(host: Any, monkeypatch: pytest.Monke
         host.restart()
 
 
+def ended(count: int) -> TransactionTable:
+    found = TransactionTable()
+    for k in range(1, count + 1):
+        found.begin(k, f"transaction-{k}", ttl_ms=1_000, expires_ms=k + 1_000, leader_time_ms=k)
+        found.end(k, "aborted", k)
+    return found
+
+
+def least_cost(act: Callable[[], Any]) -> float:
+    took = []
+    for _ in range(5):
+        began = process_time()
+        act()
+        took.append(process_time() - began)
+    return min(took)
+
+
+def test_a_snapshot_of_as_many_as_are_kept_is_short() -> None:
+    found = ended(ENDED_KEPT_MAX + 10)
+    saved = found.snapshot(0)
+    assert found.ended_count == len(saved["ended_ids"]) == ENDED_KEPT_MAX
+    assert found.dropped == 10
+    # It costs as much as so many short texts. A table in a linked order took thirty times as much.
+    texts = least_cost(lambda: [str(k) for k in range(ENDED_KEPT_MAX)])
+    assert least_cost(lambda: found.snapshot(0)) < 5 * texts
+
+
 def test_quotas(open_host: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Bytes and parts of open ones, open ones, a topic's own quota, and the disk."""
     monkeypatch.setattr("delaylog.broker.engine.transactions.commands.STAGED_PARTS_MAX", 3)
@@ -328,28 +362,6 @@ def test_a_full_disk(host: Any) -> None:
     assert 1_000 < txn.table.debt_bytes < 2_000
     publish(host)
     assert txn.table.debt_bytes == 0
-
-
-def test_a_commit_compares_winners_with_parts(host: Any) -> None:
-    txn, now = calls(host), host.now_ms
-    txn.begin("x", now)
-    for number in range(3):
-        txn.stage("x", bodies(10 * number, 10), now, part=1, attempt=5, number=number)
-    txn.stage("x", bodies(0, 4), now, part=1, attempt=6)
-    end = host.engine.state.log.end_position
-    for winners in ([(1, 5, 29)], [(1, 6, 30)], [(2, 5, 1)], [(1, 5, 30), (7, 0, 1)]):
-        with pytest.raises(ConflictError):
-            txn.commit("x", now, *winners)
-    with pytest.raises(BadRequestError):
-        txn.commit("x", now, (1, 5, 30), (1, 6, 4))
-    assert host.engine.state.log.end_position == end, "nothing was decided"
-    assert txn.commit("x", now, (1, 5, 30), (2, 0, 0))
-    assert not txn.commit("x", now)
-    with pytest.raises(ConflictError):
-        txn.abort("x", now)
-    publish(host)
-    assert not txn.commit("x", now, (9, 9, 9))
-    assert txn.look("x").discarded_rows == 4
 
 
 def test_the_log_is_kept(open_host: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -488,3 +500,111 @@ def test_published_rows_make_a_checkpoint_due(
     assert upkeep.checkpoint_due(host.now_ms)
     host.checkpoint()
     assert not upkeep.checkpoint_due(host.now_ms)
+
+
+# ------------------------------------------ between commit and publication, or at a quota
+
+
+@pytest.mark.parametrize("slices", [0, 1, 4])
+def test_a_default_group_that_was_away(host: Any, slices: int) -> None:
+    """It sees nothing that was committed before it came back, published by then or not."""
+    prepared(host, parts=1, rows=20)
+    calls(host).slices(host.now_ms, slices)
+    host.configure(default_group=False)
+    host.configure(default_group=True)
+    publish(host)
+    for _ in range(2):
+        assert host.topic.default.counts.living == 0
+        assert host.bodies() == []
+        host.restart()
+    host.send([b"new"])
+    assert host.bodies() == [b"new"]
+
+
+@pytest.mark.parametrize("committed", [True, False])
+def test_bytes_of_what_is_staged_count_in_the_quota(host: Any, committed: bool) -> None:
+    """Of a topic to which nothing was sent yet, too, and by what they are."""
+    host.configure(quota=Quota(bytes=10_000))
+    txn, big = calls(host), [b"x" * 900] * 5
+    txn.begin("x", host.now_ms)
+    txn.begin("y", host.now_ms)
+    for part in range(2):
+        assert txn.stage("x", big, host.now_ms, part=part, delay_ms=HOUR)
+    with pytest.raises(QuotaError):
+        txn.stage("x", big, host.now_ms, part=2, delay_ms=HOUR)
+    host.checkpoint()
+    host.restart()
+    txn = calls(host)
+    if committed:
+        txn.commit("x", host.now_ms, (0, 0, 5), (1, 0, 5))
+        for count in range(2):
+            with pytest.raises(QuotaError):
+                txn.stage("y", big, host.now_ms, delay_ms=HOUR)
+            txn.slices(host.now_ms, count)
+        publish(host)
+        with pytest.raises(QuotaError):
+            txn.stage("y", big, host.now_ms, delay_ms=HOUR)
+        assert txn.stage("y", big[:1], host.now_ms, delay_ms=HOUR)
+    else:
+        with pytest.raises(QuotaError):
+            txn.stage("y", big, host.now_ms, delay_ms=HOUR)
+        txn.abort("x", host.now_ms)
+        assert txn.stage("y", big, host.now_ms, delay_ms=HOUR)
+        assert txn.stage("y", big, host.now_ms, part=1, delay_ms=HOUR)
+
+
+def test_a_job_meets_what_was_committed_before_it(host: Any) -> None:
+    """A cancel by filter is about every message that counted when it was begun."""
+    prepared(host, parts=2, rows=20, delay_ms=HOUR)
+    calls(host).slices(host.now_ms, 2)
+    job = begin_job(host.engine.state, host.topic, JobSpec("cancel", MessageFilter()), host.now_ms)
+    txn = calls(host)
+    txn.begin("later", host.now_ms)
+    txn.stage("later", [b"later"], host.now_ms, delay_ms=HOUR)
+    txn.commit("later", host.now_ms, (0, 0, 1))
+    host.sync()
+    host.engine.run_inline(host.engine.jobs.work(lambda: host.now_ms))
+    host.restart()
+    publish(host)
+    assert host.engine.jobs.due(host.now_ms)
+    host.engine.run_inline(host.engine.jobs.work(lambda: host.now_ms))
+    found = host.engine.state.jobs.by_number[job.number]
+    assert (found.state, found.done) == ("done", 40)
+    host.advance(HOUR)
+    assert host.bodies() == [b"later"]
+
+
+def test_nothing_is_held_of_a_part_when_all_is_published(host: Any) -> None:
+    """A part of 64 MiB stays in no memory: not after a start either, which publishes again."""
+    prepared(host, parts=2, rows=20)
+    publish(host)
+    part = int(calls(host).look("x").parts)
+    assert part == 2
+    host.restart()
+    assert not host.engine.state.staged._loaded
+
+
+def test_parts_of_many_topics(host: Any) -> None:
+    """Each topic's rows count where they are: staged, on their way, dropped."""
+    txn, topics = calls(host), 40
+    for name in ("x", "y"):
+        txn.begin(name, host.now_ms)
+        for number in range(2 * topics):
+            rows = bodies(0, 1 + number % topics)
+            txn.stage(name, rows, host.now_ms, part=number, topic=f"t{number % topics}")
+    numbers = [host.engine.topic(f"t{number}").number for number in range(topics)]
+    held = [txn.table.outstanding_of(number) for number in numbers]
+    assert [one.rows for one in held] == [4 * (1 + number) for number in range(topics)]
+    txn.commit("x", host.now_ms, *((number, 0, 1 + number) for number in range(topics)))
+    txn.abort("y", host.now_ms)
+    for _ in range(2):
+        state = host.engine.state
+        living = [state.by_number[number].default.counts.living for number in numbers]
+        assert living == list(range(1, topics + 1))
+        held = [calls(host).table.outstanding_of(number) for number in numbers]
+        assert [(one.rows, one.staged_rows) for one in held] == [(n, 0) for n in living]
+        host.checkpoint()
+        host.restart()
+    publish(host)
+    assert calls(host).look("x").discarded_rows == sum(living), "a second part of each topic lost"
+    assert not any(calls(host).table.has_rows_of(number) for number in numbers)
