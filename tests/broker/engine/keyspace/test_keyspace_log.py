@@ -3,35 +3,32 @@
 Method: frames of some hundred bytes; turns, a transaction and single effects that are larger. The
 log is cut behind each of their frames, as a crash leaves it, and the keyspace is then what it was
 before or after all of them, on the node itself and on a follower; with and without a checkpoint,
-or a snapshot, in their middle.
+or a snapshot, in their middle. The bytes of a piece, and pieces that are never made whole, are
+tested by themselves.
 """
 
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from random import Random
-from types import SimpleNamespace
 from typing import Any
 
+import msgpack
 import pytest
 
 from delaylog.broker.cli.dump import _dumper
 from delaylog.broker.engine.engine import Engine, Setup
 from delaylog.broker.engine.keyspace import keyspace_snapshots
-from delaylog.broker.engine.keyspace.keyspace_part import KeyspaceBase, Pieces, piece_of
-from delaylog.broker.engine.keyspace.keyspace_snapshots import log_keyspace
-from delaylog.broker.engine.limits import Limits
-from delaylog.broker.keyspace.effects import apply_effects
-from delaylog.broker.keyspace.keyspace import Keyspace
-from delaylog.broker.keyspace.running.executor import Executor
+from delaylog.broker.engine.keyspace.keyspace_part import PIECE_SIZE, Pieces, cut, piece_of
+from delaylog.storage.errors import CorruptionError
 from delaylog.storage.files.os_file_system import OsFileSystem
 from delaylog.storage.layout import FrameKind
 from delaylog.storage.log.log_reader import frames_in
-from tests.broker.engine.keyspace_work import execute
+from tests.broker.engine.keyspace_work import SMALL, execute
 from tests.broker.keyspace.snapshots.contents import contents_of
 
-SMALL = Limits(disk_reserve_bytes=0, reserve_file_bytes=0)
 FRAME_BYTES = 500
 
 
@@ -47,9 +44,7 @@ LARGE: dict[str, list[list[bytes]]] = {
         [b"DEL", b"before"],
         [b"EXEC"],
     ],
-    "one effect": [
-        [b"RPUSH", b"list", *[b"y" * 450] * 4],
-    ],
+    "one effect": [[b"RPUSH", b"list", *[b"y" * 450] * 4]],
     "a script": [
         [b"EVAL", b"for i = 1, 40 do redis.call('RPUSH', 'l', string.rep('x', i)) end", b"0"]
     ],
@@ -59,11 +54,7 @@ LARGE: dict[str, list[list[bytes]]] = {
 
 def begin(engine: Engine, now_ms: int) -> None:
     """What is there before."""
-    execute(
-        engine,
-        now_ms,
-        [b"SET", b"before", b"1"],
-    )
+    execute(engine, now_ms, [b"SET", b"before", b"1"])
 
 
 def frame_ends(engine: Engine, start: int) -> list[int]:
@@ -207,35 +198,68 @@ def test_a_dump_says_which_piece_it_is(host: Any) -> None:
     assert pieces[-4:] == [(1, 4), (2, 4), (3, 4), (4, 4)]
 
 
-def test_what_is_more_than_a_frame_comes_in_several() -> None:
-    """Whatever effects there are, one frame's worth or more, they bring about the same."""
-    keyspace, copy, pieces = Keyspace(Random(1)), Keyspace(Random(2)), Pieces()
-    payloads: list[bytes] = []
-    state: Any = SimpleNamespace(
-        keyspace=keyspace,
-        keyspace_base=KeyspaceBase(),
-        position=0,
-        append=lambda _kind, parts, _now_ms: payloads.append(b"".join(map(bytes, parts))),
-    )
-    executor = Executor(keyspace)
-    session = executor.connect(0)
-    executor.execute(session, [b"SELECT", b"3"])
-    members = [b"member %d" % number for number in range(300)]
-    for commands in (
-        *([[b"SADD", b"set", *members[start : start + 50]]] for start in range(0, 300, 50)),
-        [[b"RPUSH", b"list", *members], [b"SET", b"between", b"1"]],
-        [[b"SPOP", b"set", b"290"], [b"RPUSH", b"list", b"last"]],
-        [[b"SET", b"key %d" % number, b"value"] for number in range(100)],
-    ):
-        for argv in commands:
-            executor.execute(session, argv)
-        log_keyspace(state, 0)
-        assert not keyspace.effects
-    assert len(payloads) > 12
-    assert state.keyspace_base.frames == len(payloads)
-    assert state.keyspace_base.bytes == sum(map(len, payloads))
-    for payload in payloads:
-        assert len(payload) <= FRAME_BYTES
-        apply_effects(copy, pieces.take(payload, 1, path="log", position=0))
-    assert contents_of(copy) == contents_of(keyspace)
-    assert len(copy.databases[3].values) == 103
+# ------------------------------------------------------------------------------- pieces
+
+EFFECTS = [[b"SET", b"key", b"value" * 10]]
+PACKED: bytes = msgpack.packb(EFFECTS)
+
+
+def payloads(packed: bytes, most: int) -> list[bytes]:
+    return [b"".join(bytes(part) for part in blocks) for blocks in cut(packed, most)]
+
+
+def take(pieces: Pieces, some: Sequence[bytes], epoch: int = 5) -> list[list[list[bytes]]]:
+    return [pieces.take(one, epoch, path="log", position=9) for one in some]
+
+
+def test_the_bytes() -> None:
+    assert payloads(b"abcdefghijklmnop", 16) == [b"abcdefghijklmnop"], "what fits is left alone"
+    cuts = payloads(b"abcdefghijklmnopq", 16)
+    assert cuts == [
+        b"\xc1\0\0\0" + b"\0\0\0\0" + b"\5\0\0\0" + b"abcd",
+        b"\xc1\0\0\0" + b"\1\0\0\0" + b"\5\0\0\0" + b"efgh",
+        b"\xc1\0\0\0" + b"\2\0\0\0" + b"\5\0\0\0" + b"ijkl",
+        b"\xc1\0\0\0" + b"\3\0\0\0" + b"\5\0\0\0" + b"mnop",
+        b"\xc1\0\0\0" + b"\4\0\0\0" + b"\5\0\0\0" + b"q",
+    ]
+    assert [piece_of(one) for one in cuts] == [(index, 5) for index in range(5)]
+    assert piece_of(PACKED) is None
+
+
+@pytest.mark.parametrize("most", [PIECE_SIZE + 1, PIECE_SIZE + 7, len(PACKED) - 1, len(PACKED)])
+def test_nothing_counts_before_the_last(most: int) -> None:
+    pieces = Pieces()
+    cuts = payloads(PACKED, most)
+    assert all(len(one) <= most for one in cuts)
+    for _ in range(2):
+        *before, last = take(pieces, cuts)
+        assert before == [[]] * (len(cuts) - 1)
+        assert last == EFFECTS
+        assert not pieces.begun
+
+
+def test_what_another_leader_began_is_forgotten() -> None:
+    cuts = payloads(PACKED, 30)
+    for what in ("an epoch", "a whole one", "pieces"):
+        pieces = Pieces()
+        take(pieces, cuts[:-1])
+        assert pieces.begun
+        if what == "an epoch":
+            pieces.begin_epoch(5)
+            assert pieces.begun, "its own"
+            pieces.begin_epoch(6)
+            assert not pieces.begun
+        elif what == "a whole one":
+            assert take(pieces, [PACKED], 6) == [EFFECTS]
+        assert take(pieces, cuts, 6)[-1] == EFFECTS
+
+
+def test_pieces_stand_behind_each_other() -> None:
+    first, second, third = payloads(PACKED, PIECE_SIZE + len(PACKED) // 3 + 1)
+    for wrong in ([second], [first, third], [first, first], [first, PACKED]):
+        with pytest.raises(CorruptionError, match="some are missing in log at 9"):
+            take(Pieces(), wrong)
+    pieces = Pieces()
+    take(pieces, [first])
+    with pytest.raises(CorruptionError):
+        take(pieces, [second], 6)
