@@ -37,7 +37,8 @@ from zone_releases import NEWER, OLDER, write_release, zone_file, zones_of
 
 from delaylog.broker.drills.trio import Trio
 from delaylog.broker.history import CheckReport, HistoryRecorder, check_files
-from delaylog.broker.rules.schedules import check_timing, next_instant
+from delaylog.broker.rules.schedules.instants import next_instant
+from delaylog.broker.rules.schedules.timing import check_timing
 from delaylog.client import AsyncPlainClient
 from delaylog.client.child_broker import BrokerStartError, ChildBroker
 

@@ -7,8 +7,8 @@ nobody watches costs a look-up a hand-out. Taps are not state: a restart begins 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
-from itertools import accumulate
+from collections.abc import Sequence
+from itertools import accumulate, islice
 from typing import Final, NamedTuple
 
 from delaylog.broker.engine.errors import QuotaRefusal
@@ -87,13 +87,8 @@ class Tap:
     def since(self, number: int, count_max: int) -> tuple[list[HandedOut], bool]:
         """The hand-outs from `number` on, the first `count_max`, and whether none is missing."""
         first = self._kept[0].number if self._kept else self.next
-        found = list(self._from(number, count_max))
-        return found, number >= first
-
-    def _from(self, number: int, count_max: int) -> Iterator[HandedOut]:
-        skipped = max(number - (self._kept[0].number if self._kept else 0), 0)
-        for at in range(skipped, min(skipped + count_max, len(self._kept))):
-            yield self._kept[at]
+        skipped = min(max(number - first, 0), len(self._kept))
+        return list(islice(self._kept, skipped, skipped + count_max)), number >= first
 
 
 class Taps:

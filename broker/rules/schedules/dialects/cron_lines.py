@@ -47,9 +47,8 @@ NICKNAMES: Final = {
     "@MIDNIGHT": "0 0 * * *",
     "@HOURLY": "0 * * * *",
 }
-_VIXIE_DAY: Final = Field(
-    "day of month", 1, 31, special=frozenset({"L", "L-n", "LW", "nW", "L-nW"})
-)
+_CRON_DAY: Final = Field("day of month", 1, 31, special=frozenset({"L", "L-n", "LW", "nW", "L-nW"}))
+"""Of crontabs and of Quartz: all that our cron has."""
 _ZONE: Final = re.compile(
     r"\s*(?:CRON_)?TZ=(\"[^\"]*\"|'[^']*'|\S+)\s+(.*)", re.IGNORECASE | re.DOTALL
 )
@@ -67,7 +66,7 @@ def is_vixie_line(text: str) -> bool:
     if _OTHER_CALL.match(text):
         return False
     fields = text.split()
-    plain = len(fields) == 5 or (len(fields) == 6 and not _has_question(fields))
+    plain = len(fields) == 5 or (len(fields) == 6 and "?" not in text)
     marked = text.lstrip().startswith("@") or bool(_ZONE.match(text))
     return marked or plain or _has_command(fields)
 
@@ -84,10 +83,6 @@ def is_plain_vixie(text: str) -> bool:
     """Whether a line has five or six fields and nothing that only crontabs have."""
     fields = text.split()
     return len(fields) in (5, 6) and not re.search(r"[@=~?]|(^|,)[HR](\(|/|\s)", text)
-
-
-def _has_question(fields: list[str]) -> bool:
-    return any("?" in each for each in fields)
 
 
 def from_vixie(text: str, zone: str, zones: Zones) -> dict[str, Any]:
@@ -120,7 +115,7 @@ def from_vixie(text: str, zone: str, zones: Zones) -> dict[str, Any]:
         )
     line = fields if len(fields) == 6 else ["0", *fields]
     both = line[3].startswith("*") or line[5].startswith("*")
-    return members_of([*line, *year], _VIXIE_DAY, CRON_WEEKDAY, zone, zones, both=both)
+    return members_of([*line, *year], _CRON_DAY, CRON_WEEKDAY, zone, zones, both=both)
 
 
 def _nickname(text: str) -> dict[str, Any]:
@@ -192,9 +187,6 @@ def _at(inside: str, zone: str, zones: Zones) -> dict[str, Any]:
 _QUARTZ_FIELDS: Final = (
     "seconds, minutes, hours, day of month, month, day of week and, if given, year"
 )
-_QUARTZ_DAY: Final = Field(
-    "day of month", 1, 31, special=frozenset({"L", "L-n", "LW", "nW", "L-nW"})
-)
 
 
 def is_quartz_line(text: str) -> bool:
@@ -215,7 +207,7 @@ def from_quartz(text: str, zone: str, zones: Zones) -> dict[str, Any]:
                 f"{number}W is not defined for shorter months: write LW for the last weekday, or "
                 "a day up to 28"
             )
-    return members_of(fields, _QUARTZ_DAY, JAVA_WEEKDAY, zone, zones)
+    return members_of(fields, _CRON_DAY, JAVA_WEEKDAY, zone, zones)
 
 
 # --------------------------------------------------------------------------------------- Spring
