@@ -135,7 +135,11 @@ def whole(start_broker: Callable[..., Any]) -> Path:
 @pytest.mark.parametrize(
     ("spoil", "code", "says"),
     [
-        (in_use, ExitCode.IN_USE, "(--http): Address already in use"),
+        (
+            in_use,
+            ExitCode.IN_USE,
+            "cannot listen on 127.0.0.1:PORT (--http): Address already in use",
+        ),
         (damaged, ExitCode.DAMAGED, "Restore the file from a backup"),
         (missing, ExitCode.DAMAGED, "the physical log is missing"),
         (replaced, ExitCode.DAMAGED, "Restore the file from a backup"),
@@ -166,7 +170,8 @@ def test_each_end_for_real(
             timeout=60,
         )
     assert ended.returncode == code, ended.stderr
-    last = ended.stderr.splitlines()[-1]
+    assert spoil is not in_use or "Traceback" not in ended.stderr
+    last, says = ended.stderr.splitlines()[-1], says.replace("PORT", str(port))
     if form == "json":
         line = json.loads(last)
         assert (line["level"], line["status"], line["end"]) == ("critical", code, code.name.lower())
