@@ -36,6 +36,7 @@ from delaylog.storage.log.physical_log import PhysicalLog
 from delaylog.storage.log.tick_slots import TickSlots
 from delaylog.storage.work import Work
 from tests.broker.engine.keyspace_work import execute, put
+from tests.waiting import until
 
 NOW_MS = 1_700_000_000_000
 LIMITS = Limits(disk_reserve_bytes=0, reserve_file_bytes=0)
@@ -144,8 +145,7 @@ class Place(AbstractAsyncContextManager["Place"]):
         return task
 
     async def asked(self) -> None:
-        while not self.fs.asked.is_set():  # noqa: ASYNC110 (a thread sets it)
-            await asyncio.sleep(0.001)
+        await until(self.fs.asked.is_set)
 
     @property
     def values(self) -> dict[bytes, Any]:
@@ -189,8 +189,7 @@ async def test_what_was_dropped_is_taken_apart_in_slices(it: Place) -> None:
     old = it.engine.state.keyspace
     await it.node.exchange.replace_engine(it.make)
     assert old.databases[0].values in it.node.engine.state.keyspace.garbage
-    while it.node.engine.state.keyspace.garbage:  # noqa: ASYNC110 (work takes it apart)
-        await asyncio.sleep(0.01)
+    await until(lambda: not it.node.engine.state.keyspace.garbage)
     assert not old.databases[0].values
     assert it.values == it.keys
 
@@ -224,9 +223,7 @@ async def test_replaced_engines_are_freed_without_the_collector(it: Place) -> No
         await it.node.exchange.suspend()
         it.node.engine.close()
         it.node.resume(it.make(None), it.log)
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            while any(one() for one in old):  # noqa: ASYNC110 (work takes them apart)
-                await asyncio.sleep(0.01)
+        await until(lambda: not any(one() for one in old))
     finally:
         gc.enable()
     assert it.values == it.keys
@@ -287,8 +284,7 @@ async def test_who_waits_for_room_does_not_set_what_is_dropped_to_work(it: Place
         await it.node.room()
     assert it.node.engine is old
     it.fs.go_on.set()
-    while it.node.engine is old:  # noqa: ASYNC110 (a task replaces it)
-        await asyncio.sleep(0.001)
+    await until(lambda: it.node.engine is not old)
     assert flushes == []
     assert not it.fatal
     await succession.stop()
