@@ -25,7 +25,7 @@ from delaylog.client.errors import ClientError
 from delaylog.client.wire.times import span_of
 from tests.broker.answer import Answer
 from tests.broker.calls.forms.arrow_streams import one, stream
-from tests.broker.conftest import MSGPACK, Broker
+from tests.broker.conftest import BULK, MSGPACK, Broker
 from tests.broker.resp.resp_client import RespClient
 
 NEGATIVE = (-1, -5, -time.time_ns() // 1_000_000 - 1, -(10**15), -(2**63))
@@ -44,6 +44,10 @@ class Doors:
     def topic(self) -> str:
         return f"d{next(_TOPICS)}"
 
+    def post(self, topic: str, body: Any, *, call: str = "messages", **headers: str) -> Answer:
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        return self.broker.call("POST", f"/v1/topics/{topic}/{call}", body, named)
+
     def receipt(self, topic: str) -> str:
         self.broker.post(f"/v1/topics/{topic}/messages", {"body": "x", "id": "m"})
         found = self.broker.post(f"/v1/topics/{topic}/receive", {"wait_ms": 5_000})
@@ -60,40 +64,6 @@ def doors(sound_broker: Callable[..., Broker]) -> Iterator[Doors]:
     resp.close()
 
 
-def json_send(doors: Doors, topic: str, delay_ms: int) -> Any:
-    return doors.broker.call(
-        "POST", f"/v1/topics/{topic}/messages", {"body": "x", "delay_ms": delay_ms}
-    )
-
-
-def array_send(doors: Doors, topic: str, delay_ms: int) -> Any:
-    body = [{"body": "x", "delay_ms": delay_ms}]
-    return doors.broker.call("POST", f"/v1/topics/{topic}/messages", body)
-
-
-def keyed_send(doors: Doors, topic: str, delay_ms: int) -> Any:
-    body, headers = {"body": "x", "delay_ms": delay_ms}, {"Idempotency-Key": topic}
-    return doors.broker.call("POST", f"/v1/topics/{topic}/messages", body, headers)
-
-
-def msgpack_send(doors: Doors, topic: str, delay_ms: int) -> Any:
-    wire = msgpack.packb({"body": b"x", "delay_ms": delay_ms})
-    path, headers = f"/v1/topics/{topic}/messages", {"Content-Type": MSGPACK}
-    return doors.broker.call("POST", path, wire, headers)
-
-
-def bulk_send(doors: Doors, topic: str, delay_ms: int) -> Any:
-    column = np.array([5, delay_ms], "<i8").tobytes()
-    fields = {"v": 1, "n": 2, "body_size": 1, "bodies": b"xy", "delay_ms": column}
-    return doors.broker.bulk(f"/v1/topics/{topic}/messages", fields)
-
-
-def arrow_send(doors: Doors, topic: str, delay_ms: int) -> Any:
-    wire = stream(one(delay_ms=pa.array([5, delay_ms], pa.int64())))
-    path, headers = f"/v1/topics/{topic}/messages", {"Content-Type": ARROW}
-    return doors.broker.call("POST", path, wire, headers)
-
-
 def part_send(doors: Doors, topic: str, delay_ms: int) -> Any:
     doors.broker.post("/v1/transactions", {"transaction": topic})
     fields = {"v": 1, "n": 1, "body_size": 1, "bodies": b"x", "delay_ms": delay_ms}
@@ -105,21 +75,15 @@ def part_send(doors: Doors, topic: str, delay_ms: int) -> Any:
 
 
 def reschedule(doors: Doors, topic: str, delay_ms: int) -> Any:
-    json_send(doors, topic, 60_000)
-    found = doors.broker.all_pages(f"/v1/topics/{topic}/messages")
-    path = f"/v1/topics/{topic}/messages/{found[0]['id']}"
+    sent = doors.post(topic, {"body": "x", "delay_ms": 60_000}).json
+    path = f"/v1/topics/{topic}/messages/{sent['id']}"
     return doors.broker.call("PATCH", path, {"delay_ms": delay_ms})
 
 
 def reschedule_by_filter(doors: Doors, topic: str, delay_ms: int) -> Any:
-    json_send(doors, topic, 60_000)
+    doors.post(topic, {"body": "x", "delay_ms": 60_000})
     body = {"filter": {"state": "waiting"}, "delay_ms": delay_ms}
-    return doors.broker.call("POST", f"/v1/topics/{topic}/messages:reschedule", body)
-
-
-def json_nack(doors: Doors, topic: str, delay_ms: int) -> Any:
-    body = {"receipts": [doors.receipt(topic)], "delay_ms": delay_ms}
-    return doors.broker.call("POST", f"/v1/topics/{topic}/nack", body)
+    return doors.post(topic, body, call="messages:reschedule")
 
 
 def bulk_nack(doors: Doors, topic: str, delay_ms: int) -> Any:
@@ -128,41 +92,60 @@ def bulk_nack(doors: Doors, topic: str, delay_ms: int) -> Any:
     return doors.broker.bulk(f"/v1/topics/{topic}/nack", fields)
 
 
-def camellia_send(doors: Doors, topic: str, delay_ms: int) -> Any:
+def camellia(doors: Doors, topic: str, delay_ms: int) -> Any:
     form = urlencode({"topic": topic, "msg": "x", "delayMillis": delay_ms}).encode()
     headers = {"Content-Type": "application/x-www-form-urlencoded"}
     return doors.broker.call("POST", "/camellia/delayQueue/sendMsg", form, headers)
 
 
-def dl_send(doors: Doors, topic: str, delay_ms: int) -> Any:
-    return doors.resp.call("DL.SEND", topic, delay_ms, "x")
-
-
-def dl_msend(doors: Doors, topic: str, delay_ms: int) -> Any:
-    return doors.resp.call("DL.MSEND", topic, 5, "x", delay_ms, "x")
-
-
-def dl_nack(doors: Doors, topic: str, delay_ms: int) -> Any:
-    return doors.resp.call("DL.NACK", topic, "DELAY", delay_ms, doors.receipt(topic))
-
-
-def sdk_send(doors: Doors, topic: str, delay_ms: int) -> Any:
-    return doors.client.send(topic, "x", delay=span_of(delay_ms))
-
-
 def sdk_nack(doors: Doors, topic: str, delay_ms: int) -> Any:
     doors.client.send(topic, "x")
-    return doors.client.nack(
-        doors.client.receive(topic, wait=timedelta(seconds=5)),
-        delay=span_of(delay_ms),
+    got = doors.client.receive(topic, wait=timedelta(seconds=5))
+    return doors.client.nack(got, delay=span_of(delay_ms))
+
+
+def bulk_wire(delay_ms: int) -> bytes:
+    column = np.array([5, delay_ms], "<i8").tobytes()
+    wire: bytes = msgpack.packb(
+        {"v": 1, "n": 2, "body_size": 1, "bodies": b"xy", "delay_ms": column}
     )
+    return wire
 
 
-SENDS = (
-    *(json_send, array_send, keyed_send, msgpack_send, bulk_send, arrow_send, part_send),
-    *(reschedule, reschedule_by_filter, json_nack, bulk_nack, camellia_send),
-    *(dl_send, dl_msend, dl_nack, sdk_send, sdk_nack),
-)
+def arrow_wire(delay_ms: int) -> bytes:
+    return stream(one(delay_ms=pa.array([5, delay_ms], pa.int64())))
+
+
+def msgpack_wire(delay_ms: int) -> bytes:
+    wire: bytes = msgpack.packb({"body": b"x", "delay_ms": delay_ms})
+    return wire
+
+
+SENDS: dict[str, Callable[[Doors, str, int], Any]] = {
+    "JSON": lambda doors, topic, ms: doors.post(topic, {"body": "x", "delay_ms": ms}),
+    "array": lambda doors, topic, ms: doors.post(topic, [{"body": "x", "delay_ms": ms}]),
+    "key": lambda doors, topic, ms: doors.post(
+        topic, {"body": "x", "delay_ms": ms}, Idempotency_Key=topic
+    ),
+    "msgpack": lambda doors, topic, ms: doors.post(topic, msgpack_wire(ms), Content_Type=MSGPACK),
+    "bulk": lambda doors, topic, ms: doors.post(topic, bulk_wire(ms), Content_Type=BULK),
+    "Arrow": lambda doors, topic, ms: doors.post(topic, arrow_wire(ms), Content_Type=ARROW),
+    "part": part_send,
+    "reschedule": reschedule,
+    "reschedule by filter": reschedule_by_filter,
+    "nack": lambda doors, topic, ms: doors.post(
+        topic, {"receipts": [doors.receipt(topic)], "delay_ms": ms}, call="nack"
+    ),
+    "bulk nack": bulk_nack,
+    "camellia": camellia,
+    "DL.SEND": lambda doors, topic, ms: doors.resp.call("DL.SEND", topic, ms, "x"),
+    "DL.MSEND": lambda doors, topic, ms: doors.resp.call("DL.MSEND", topic, 5, "x", ms, "x"),
+    "DL.NACK": lambda doors, topic, ms: doors.resp.call(
+        "DL.NACK", topic, "DELAY", ms, doors.receipt(topic)
+    ),
+    "SDK": lambda doors, topic, ms: doors.client.send(topic, "x", delay=span_of(ms)),
+    "SDK nack": sdk_nack,
+}
 
 
 def refused(answer: Any) -> str | None:
@@ -176,28 +159,26 @@ def refused(answer: Any) -> str | None:
     return str(answer.body) if is_camellia else None
 
 
-@pytest.mark.parametrize("send", SENDS, ids=lambda each: each.__name__)
-def test_a_negative_delay_means_now(doors: Doors, send: Callable[..., Any]) -> None:
+@pytest.mark.parametrize("send", SENDS)
+def test_a_negative_delay_means_now(doors: Doors, send: str) -> None:
     for delay_ms in NEGATIVE:
         topic = doors.topic()
-        assert refused(send(doors, topic, delay_ms)) is None, delay_ms
+        assert refused(SENDS[send](doors, topic, delay_ms)) is None, delay_ms
         found = doors.broker.post(f"/v1/topics/{topic}/receive", {"max": 2, "wait_ms": 5_000})
         assert found["messages"], delay_ms
 
 
-@pytest.mark.parametrize("send", SENDS, ids=lambda each: each.__name__)
-def test_a_delay_over_the_horizon_is_refused_by_its_name(
-    doors: Doors, send: Callable[..., Any]
-) -> None:
+@pytest.mark.parametrize("send", SENDS)
+def test_a_delay_over_the_horizon_is_refused_by_its_name(doors: Doors, send: str) -> None:
     try:
-        answer = send(doors, doors.topic(), HORIZON_MS + 1)
+        answer = SENDS[send](doors, doors.topic(), HORIZON_MS + 1)
     except ClientError as error:
         answer = error
     said = refused(answer) or "accepted"
     assert str(HORIZON_MS) in said
-    names = {"dl_send": "delay-ms", "dl_msend": "delay-ms", "dl_nack": "DELAY"}
-    names["camellia_send"] = "delayMillis"
-    assert names.get(send.__name__, "delay_ms") in said
+    names = {"DL.SEND": "delay-ms", "DL.MSEND": "delay-ms", "DL.NACK": "DELAY"}
+    names["camellia"] = "delayMillis"
+    assert names.get(send, "delay_ms") in said
     assert "deliver_at_ms -" not in said
 
 
