@@ -2,7 +2,8 @@
 
 Work of our own, on a real loop and a real thread; jobs wait for events that the test sets. Tasks
 note the turn in which they were let through: who waits, in which order, and that nobody who gives
-up takes a turn along."""
+up takes a turn along.
+"""
 
 from __future__ import annotations
 
@@ -91,8 +92,7 @@ class Run(AbstractAsyncContextManager["Run"]):
         # Held here, so that it is closed by whoever ends it and not for want of a holder.
         held = self.held = self.work(job)
         self.background.spawn("work", lambda: held)
-        while not self.begun.is_set():  # noqa: ASYNC110 (it is another thread that sets it)
-            await asyncio.sleep(0.001)
+        await until(self.begun.is_set)
 
 
 @pytest.fixture
@@ -180,8 +180,7 @@ async def test_a_halt_while_work_waits_for_space(it: Run) -> None:
         raise DiskFullError("full")
 
     it.background.spawn("work", lambda: it.work(fail))
-    while not it.full:  # noqa: ASYNC110 (it is another thread that fails)
-        await asyncio.sleep(0.001)
+    await until(lambda: it.full)
     await it.background.halt()
     assert not it.fatal
     await it.works()
@@ -196,8 +195,7 @@ async def test_a_halt_of_nothing(it: Run) -> None:
 async def test_what_somebody_waits_for_goes_no_further(it: Run) -> None:
     """What it looks at is gone: whoever asked is told, and asks the leader."""
     asked = asyncio.ensure_future(it.background.run(it.work(it.job)))
-    while not it.begun.is_set():  # noqa: ASYNC110 (it is another thread that sets it)
-        await asyncio.sleep(0.001)
+    await until(it.begun.is_set)
     halt = asyncio.ensure_future(it.background.halt())
     await asyncio.sleep(0.01)
     it.go_on.set()

@@ -1,6 +1,7 @@
 """What counts as safe, who is told of it, and figures of recent syncs.
 
-Safe is what is synced, by dial what is written, or what the node says instead."""
+Safe is what is synced, by dial what is written, or what the node says instead.
+"""
 
 from __future__ import annotations
 
@@ -188,8 +189,7 @@ async def test_another_word_for_safe(it: Run) -> None:
     it.commits.position = lambda: safe
     first = it.append()
     wait = asyncio.ensure_future(it.commits.durable(first))
-    while it.log.durable_position < first:  # noqa: ASYNC110 (another thread syncs)
-        await asyncio.sleep(0.001)
+    await until(lambda: it.log.durable_position >= first)
     await asyncio.sleep(0.01)
     assert not wait.done()
     safe = first

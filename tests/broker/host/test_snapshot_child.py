@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +18,7 @@ from delaylog.broker.host.system.snapshot_child import ChildRun
 from delaylog.storage.errors import CorruptionError
 from delaylog.storage.files.os_file_system import OsFileSystem
 from tests.broker.engine.keyspace_work import put
+from tests.waiting import await_that
 
 Start = Callable[[SnapshotTask], ChildRun]
 
@@ -62,13 +62,7 @@ def start() -> Iterator[Start]:
 
 def outcome(run: ChildRun) -> int:
     """Wait for it; what a broker is told."""
-    deadline = time.monotonic() + 30
-    while time.monotonic() < deadline:
-        size = run.size()
-        if size is not None:
-            return size
-        time.sleep(0.02)
-    raise AssertionError("it does not end")
+    return await_that(run.size) or 0
 
 
 def test_it_makes_the_file_of_a_task(engine: Engine, start: Start) -> None:
