@@ -3,7 +3,8 @@
     python failing_disk.py [--busy] KIND PATTERN ARMED serve --data-dir ...
 
 Once the file ARMED is there, operations of that kind (write, sync, read, rename) on paths that
-match PATTERN end with EIO. Everything else is the real thing: the same command, node and files.
+match PATTERN end with EIO; by the kind `slow` syncs take long instead. Everything else is the real
+thing: the same command, node and files.
 With --busy every turn of the loop, to its very last one, begins a task, as new connections do.
 """
 
@@ -13,6 +14,7 @@ import asyncio
 import errno
 import os
 import sys
+import time
 from collections.abc import Sequence
 from fnmatch import fnmatch
 from pathlib import Path
@@ -28,6 +30,9 @@ from delaylog.storage.files import file_system
 from delaylog.storage.files.os_file_system import OsFile, OsFileSystem
 from tests.starts.tuned import tune
 
+SYNC_SECONDS = 1.5
+"""What a slow sync takes more."""
+
 
 class Fault:
     """When to fail."""
@@ -38,7 +43,13 @@ class Fault:
         self._armed = armed
 
     def strike(self, kind: str, path: str) -> None:
-        if kind == self._kind and fnmatch(path, self._pattern) and os.path.exists(self._armed):
+        slow = kind == "sync" and self._kind == "slow"
+        if not (slow or kind == self._kind) or not fnmatch(path, self._pattern):
+            return
+        if os.path.exists(self._armed):
+            if slow:
+                time.sleep(SYNC_SECONDS)
+                return
             error = OSError(errno.EIO, os.strerror(errno.EIO))
             if kind == "sync":
                 raise DiskFailedError(f"fdatasync failed on {path}: {error.strerror}")

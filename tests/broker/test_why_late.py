@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 
 from delaylog.broker.engine.late.causes import UNKNOWN_MIN_MS
-from tests.broker.slow_disk import SYNC_SECONDS
+from tests.broker.failing_disk import SYNC_SECONDS
 from tests.starts.warm import as_text, run_warm
 
-PROGRAM = Path(__file__).with_name("slow_disk.py")
+PROGRAM = Path(__file__).with_name("failing_disk.py")
 
 
 def waits_of(broker: Any, topic: str, id: str) -> dict[str, int]:
@@ -150,7 +150,8 @@ def test_a_claim(broker: Any, topic: str) -> None:
 def test_a_slow_disk(start_broker: Callable[..., Any], tmp_path: Path) -> None:
     """The send is not durable yet when its message is due."""
     armed = tmp_path / "armed"
-    broker = start_broker(program=[sys.executable, str(PROGRAM), str(armed)])
+    program = [sys.executable, str(PROGRAM), "slow", "*/log/*", str(armed)]
+    broker = start_broker(program=program)
     broker.post("/v1/topics/t/messages", {"body": "x"})
     assert receive(broker, "t")
     asked = broker.later("POST", "/v1/topics/t/receive", {"wait_ms": 20_000})

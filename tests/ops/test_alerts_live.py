@@ -157,9 +157,8 @@ def watched(
     sound = start_broker()
     run = (sys.executable, str(PROGRAMS / "filling_disk.py"), "3000", str(folder / "taken"))
     full = start_broker(program=run)
-    slow = start_broker(
-        program=(sys.executable, str(PROGRAMS / "slow_disk.py"), str(folder / "slow"))
-    )
+    disk = (str(PROGRAMS / "failing_disk.py"), "slow", "*/log/*", str(folder / "slow"))
+    slow = start_broker(program=(sys.executable, *disk))
     (folder / "three").mkdir()
     with start_troubled(folder / "three", token=make_token(os.urandom(RANDOM_BYTES))) as troubled:
         yield from _watched(folder, One(one, token), sound, full, slow, troubled, push_port)
