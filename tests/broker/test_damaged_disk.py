@@ -10,22 +10,16 @@ import http.client
 import json
 import os
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from delaylog.broker.process.exit_codes import ExitCode
 from delaylog.storage.layout import STATE_ENTRY_SIZE
+from tests.broker.verify.damaged_folder import flip
 from tests.starts.warm import as_text, run_warm
 
 HOUR_MS = 3_600_000
-
-
-def flip(path: Path, bit: int) -> None:
-    with path.open("r+b") as file:
-        byte = os.pread(file.fileno(), 1, bit // 8)[0] ^ 1 << bit % 8
-        os.pwrite(file.fileno(), bytes([byte]), bit // 8)
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ import pytest
 
 from delaylog import __version__
 from tests.broker.cli.conftest import error_of, rows
+from tests.broker.verify.damaged_folder import flip
 from tests.starts.warm import PROGRAM, run_warm
 
 
@@ -234,9 +235,7 @@ def test_verify(start_broker: Any) -> None:
     assert report["sound"] is True
     assert report["rows"] == 20
     (path,) = folder.rglob("delay.log")
-    raw = bytearray(path.read_bytes())
-    raw[100] ^= 1
-    path.write_bytes(raw)
+    flip(path, 100 * 8)
     done = delaylog("verify", folder)
     assert done.returncode == 1
     assert path.relative_to(folder).as_posix().encode() in done.stdout.splitlines()[0]
@@ -344,26 +343,10 @@ def test_filters_make_jobs(broker: Any, topic: str) -> None:
     assert len(rows(delaylog("receive", topic, "--max", 5, "--json", *url))) == 2
     left = delaylog("cancel", topic, "--all", "--rate", 1_000, *url)
     assert left.returncode == 1, "two of them are with a consumer"
-    assert left.stdout.decode().split()[1:] == [
-        "done",
-        "matched",
-        "3",
-        "done",
-        "1",
-        "too_late",
-        "2",
-    ]
+    assert left.stdout.endswith(b" done matched 3 done 1 too_late 2\n")
     forced = delaylog("cancel", topic, "--state", "leased", "--force", *url)
     assert forced.returncode == 0
-    assert forced.stdout.decode().split()[1:] == [
-        "done",
-        "matched",
-        "2",
-        "done",
-        "2",
-        "too_late",
-        "0",
-    ]
+    assert forced.stdout.endswith(b" done matched 2 done 2 too_late 0\n")
     begun = rows(
         delaylog(
             *("cancel", topic, "--due-from", "2002-01-01T00:00:05Z"),
