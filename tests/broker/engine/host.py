@@ -33,7 +33,7 @@ from delaylog.broker.engine.topics import commands as topics
 from delaylog.broker.engine.topics.settings import TopicSettings
 from delaylog.storage.files.os_file_system import UnsyncedFileSystem
 from delaylog.storage.hours.hot_seconds import HOT_ROWS_MIN
-from delaylog.storage.layout import HOUR_MS, STATE_ENTRY, Cause, MessageState, ref_to_id
+from delaylog.storage.layout import HOUR_MS, STATE_ENTRY, Cause, MessageState, RowArray, ref_to_id
 from delaylog.storage.messages.batch import MessageBatch, decode_send, encode_send
 from tests.storage.fake_disk import DiskCrashed, FakeDisk, Survival
 
@@ -304,8 +304,9 @@ class Host:
         chosen: Sequence[str] | None = None,
         begin: int | None = None,
         consumer: str = "",
+        turn: bool = True,
     ) -> list[Message]:
-        """Messages under a new lease. The LEASE frame is durable when this returns."""
+        """Messages under a new lease. The LEASE frame is durable when this returns, with `turn`."""
         whose = self.topic.group(group)
         assert whose is not None
         delivery = receives.receive(
@@ -322,7 +323,8 @@ class Host:
             ),
             lease_ms=lease,
         )
-        self.turn()
+        if turn:
+            self.turn()
         if delivery is None:
             return []
         out, at = [], 0
@@ -348,6 +350,12 @@ class Host:
     def bodies(self, count: int = 1_000, **how: Any) -> list[bytes]:
         """Receive, and look at the bodies only."""
         return [message.body for message in self.receive(count, **how)]
+
+    def peek(self, count: int, group: Any = None, only: Any = None) -> RowArray:
+        """Rows of ready messages, which stay ready."""
+        asked = ReceiveRequest(count_max=count, now_ms=self.now_ms, only=only)
+        topic = self.topic
+        return receives.peek(self.engine.state, topic, group or topic.default, asked)[1]
 
     def _settle(self, messages: Sequence[Message], call: Callable[..., Settlement], **how: Any):
         done = 0

@@ -22,8 +22,6 @@ from hypothesis import strategies as st
 from hypothesis.stateful import invariant, precondition, rule, run_state_machine_as_test
 
 from delaylog.broker.engine import changes
-from delaylog.broker.engine.deliver import receives
-from delaylog.broker.engine.deliver.receives import ReceiveRequest
 from delaylog.broker.engine.engine import Engine, Setup
 from delaylog.broker.engine.jobs import jobs
 from delaylog.broker.engine.lookup.message_filter import MessageFilter
@@ -216,13 +214,8 @@ class QueueMachine(Deliveries):
     def peek(self, at: int, count: int, only: TagFilter | None) -> None:
         """What is shown is ready, whatever its key; a filter gets its queue by that, too."""
         for name in list(self.model.groups)[at : at + 1]:
-            group, topic, now = self.model.groups[name], self.host.topic, self.now
-            _, rows, _, _ = receives.peek(
-                self.state,
-                topic,
-                topic.group(name),
-                ReceiveRequest(count_max=count, now_ms=now, only=only),
-            )
+            group = self.model.groups[name]
+            rows = self.host.peek(count, self.host.topic.group(name), only)
             self.host.turn()
             origins = [ref_to_id(int(origin)) for origin in rows["origin"]]
             ready = [v for v in group.views.values() if v.state is S.READY]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from random import Random
 from typing import Any
 
@@ -16,8 +15,7 @@ HOUR = 3_600_000
 DAY = 24 * HOUR
 
 
-def test_a_restart_does_not_run_behind_the_published_time(open_host: Callable[..., Any]) -> None:
-    host = open_host()
+def test_a_restart_does_not_run_behind_the_published_time(host: Any) -> None:
     host.send(1, delay=0)
     host.advance(DAY)
     told = host.now_ms

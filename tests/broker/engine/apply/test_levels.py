@@ -48,9 +48,8 @@ def next_release(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
 
 
-def test_a_new_folder_is_born_at_the_newest_level(open_host: Callable[..., Any]) -> None:
+def test_a_new_folder_is_born_at_the_newest_level(host: Any) -> None:
     """Its second frame says so, and gives it a key for its ids."""
-    host = open_host()
     state = host.engine.state
     assert (state.level, len(state.id_key)) == (KNOWN_LEVEL, 16)
     assert kinds(host.folder)[:2] == [FrameKind.EPOCH_BEGIN, FrameKind.LEVEL]
@@ -70,10 +69,7 @@ def test_a_new_log_of_a_cluster_has_its_level_before_anything_else(tmp_path: Pat
     member.close()
 
 
-def test_level_and_key_survive_with_and_without_a_checkpoint(
-    open_host: Callable[..., Any],
-) -> None:
-    host = open_host()
+def test_level_and_key_survive_with_and_without_a_checkpoint(host: Any) -> None:
     key = host.engine.state.id_key
     for again in (host.crash, host.checkpoint, host.crash, host.checkpoint, host.restart):
         again()
@@ -83,9 +79,8 @@ def test_level_and_key_survive_with_and_without_a_checkpoint(
 
 
 def test_a_folder_is_raised_once_and_keeps_its_key(
-    open_host: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+    host: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    host = open_host()
     key = host.engine.state.id_key
     host.send([b"x"], ids=["one"], delay=60_000)
     host.checkpoint()
@@ -101,10 +96,9 @@ def test_a_folder_is_raised_once_and_keeps_its_key(
 
 @pytest.mark.parametrize("with_checkpoint", [False, True])
 def test_a_folder_above_our_level_is_refused_by_name(
-    open_host: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, with_checkpoint: bool
+    host: Any, monkeypatch: pytest.MonkeyPatch, with_checkpoint: bool
 ) -> None:
     """Nothing of it is changed, and the newer release opens it again."""
-    host = open_host()
     host.send([b"x"], ids=["one"], delay=60_000)
     with next_release(monkeypatch):
         assert host.engine.raise_level(NEXT_LEVEL, host.now_ms)
@@ -163,16 +157,15 @@ def test_a_folder_of_0_1_0_is_refused_and_stays_as_it_is(
     assert contents(folder) == before
 
 
-def test_a_level_never_falls(open_host: Callable[..., Any]) -> None:
-    host = open_host()
+def test_a_level_never_falls(host: Any) -> None:
     with pytest.raises(OlderFormatError):
         host.engine.state.apply_level(encode_level(FIRST_LEVEL - 1, b""))
     assert host.engine.state.level == KNOWN_LEVEL
     assert not host.engine.raise_level(FIRST_LEVEL, host.now_ms)
 
 
-def test_what_the_log_may_not_contain_yet_is_refused(open_host: Callable[..., Any]) -> None:
-    state = open_host().engine.state
+def test_what_the_log_may_not_contain_yet_is_refused(host: Any) -> None:
+    state = host.engine.state
     state.need_level(KNOWN_LEVEL, "notes")
     with pytest.raises(ConflictError, match="runs a release without notes: upgrade it first"):
         state.need_level(NEXT_LEVEL, "notes")

@@ -227,11 +227,8 @@ def test_single_messages_of_it(host: Any) -> None:
     claim = make(host)
     lease = claim.leases[0]
     origins = claim_rows(host.engine.state, claim, 0, 1).origins
-    topic, state = host.topic, host.engine.state
-    assert (
-        claims_module.ack(state, topic, claims_module.Receipts(lease, origins), host.now_ms).done
-        == 1
-    )
+    receipts = claims_module.Receipts(lease, origins)
+    assert claims_module.ack(host.engine.state, host.topic, receipts, host.now_ms).done == 1
     assert len(bodies(host, claim)) == 6
     settle(host, claim, "releasing")
     assert host.bodies() == numbered(1, 6)

@@ -69,6 +69,13 @@ def told(host: Host, origin: int) -> list[tuple[int, str, str, str, str]]:
     ]
 
 
+def counted(host: Host, limit: int = 10, **how: bool) -> DeadReasons:
+    """Dead letters by reason."""
+    made = DeadReasons(host.engine.state, host.topic, host.topic.default, limit=limit, **how)
+    host.engine.run_inline(made.work())
+    return made
+
+
 def test_each_way_to_fail(host):
     """A nack at once, a nack after a delay (a new row), and the last one, which is a lease that
     expires, are three failures of one message in this order."""
@@ -130,13 +137,10 @@ def test_counted_by_reason(host):
     host.send(1, ttl_ms=1_000, delay=10_000)
     host.advance(12_000)
     host.receive(10)
-    state, topic = host.engine.state, host.topic
-    counted = DeadReasons(state, topic, topic.default, limit=10)
-    host.engine.run_inline(counted.work())
-    assert [(each.text, each.count) for each in counted.most] == [("a", 3), ("b", 1)]
-    assert counted.other == topic.default.counts.dead - 4 == 1
-    untold = DeadReasons(state, topic, topic.default, limit=10, by_reason=False)
-    host.engine.run_inline(untold.work())
+    found = counted(host)
+    assert [(each.text, each.count) for each in found.most] == [("a", 3), ("b", 1)]
+    assert found.other == host.topic.default.counts.dead - 4 == 1
+    untold = counted(host, by_reason=False)
     assert [each.members["reason"] for each in untold.most] == [None]
     assert untold.most[0].count == 4
 
@@ -145,9 +149,8 @@ def test_no_dead_letter_has_no_reason(host: Host) -> None:
     """Before anything failed, and while what has failed waits for its retry."""
     host.send(1)
     for _ in range(2):
-        counted = DeadReasons(host.engine.state, host.topic, host.topic.default, limit=10)
-        host.engine.run_inline(counted.work())
-        assert (counted.most, counted.other) == ([], 0)
+        found = counted(host)
+        assert (found.most, found.other) == ([], 0)
         nack(host, take(host), "busy")
 
 
@@ -175,11 +178,10 @@ def test_grouped_as_plain_counts(data: st.DataObject) -> None:
             same = plain.setdefault((HOW[how], reason), [])
             same.append((at_ms, each.origin, consumer))
         limit = data.draw(st.integers(1, 12))
-        counted = DeadReasons(state, topic, topic.default, limit=limit)
-        host.engine.run_inline(counted.work())
+        found = counted(host, limit)
         host.close()
     most = sorted(plain.items(), key=lambda each: (-len(each[1]), each[0]))[:limit]
-    assert [((each.how, each.text), each.members, each.origin) for each in counted.most] == [
+    assert [((each.how, each.text), each.members, each.origin) for each in found.most] == [
         (
             key,
             {
@@ -196,8 +198,8 @@ def test_grouped_as_plain_counts(data: st.DataObject) -> None:
         )
         for key, same in most
     ]
-    assert counted.rest == len(drawn) - sum(each.count for each in counted.most)
-    assert counted.other == 0
+    assert found.rest == len(drawn) - sum(each.count for each in found.most)
+    assert found.other == 0
 
 
 def test_tidied(host, monkeypatch):

@@ -103,17 +103,12 @@ def test_leased_max_bounds_leased_messages(open_host) -> None:
     assert len(host.receive()) == 2
 
 
-def test_receive_bytes_bound_after_the_first_message(
-    open_host, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_receive_bytes_bound_after_the_first_message(host, monkeypatch: pytest.MonkeyPatch) -> None:
     """Bodies up to `RECEIVE_BYTES_MAX`, but always one message, in order."""
     monkeypatch.setattr("delaylog.broker.engine.deliver.receives.RECEIVE_BYTES_MAX", 100)
-    host = open_host()
     host.send([b"a" * 60, b"b" * 60, b"c" * 300, b"d"])
-    assert [m.body[:1] for m in host.receive()] == [b"a"]
-    assert [m.body[:1] for m in host.receive()] == [b"b"]
-    assert [m.body[:1] for m in host.receive()] == [b"c"]
-    assert [m.body[:1] for m in host.receive()] == [b"d"]
+    for first in (b"a", b"b", b"c", b"d"):
+        assert [m.body[:1] for m in host.receive()] == [first]
 
 
 def test_an_answer_has_a_message_once(host) -> None:

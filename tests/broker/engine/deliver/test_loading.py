@@ -21,6 +21,7 @@ from delaylog.storage.files.os_file_system import OsFile
 from delaylog.storage.hours import hour_rewrite
 from delaylog.storage.hours.compaction import Removal
 from delaylog.storage.work import Work
+from tests.storage.hours.hour_model import noted_reads
 
 HOUR = 3_600_000
 
@@ -28,15 +29,7 @@ HOUR = 3_600_000
 @pytest.fixture
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The threads of all reads of files."""
-    seen: list[int] = []
-    real = OsFile.pread
-
-    def pread(file: OsFile, size: int, offset: int) -> bytes:
-        seen.append(threading.get_ident())
-        return real(file, size, offset)
-
-    monkeypatch.setattr(OsFile, "pread", pread)
-    return seen
+    return noted_reads(monkeypatch, OsFile, "pread", lambda *_: threading.get_ident())
 
 
 def with_worker(host: Any, work: Work) -> Iterator[None]:

@@ -33,12 +33,9 @@ def ask_with_many_others(host: Any) -> None:
 
 def is_woken(host: Any) -> bool:
     """Whether the host would wake a consumer, since the last call of this."""
-    topic, state = host.topic, host.engine.state
-    woken = (
-        topic.number,
-        topic.default.number,
-    ) in state.marks.newly_ready and topic.default.has_ready
-    state.marks.newly_ready.clear()
+    marked = host.engine.state.marks.newly_ready
+    woken = host.place in marked and host.topic.default.has_ready
+    marked.clear()
     return woken
 
 

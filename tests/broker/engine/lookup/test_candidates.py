@@ -19,8 +19,7 @@ from delaylog.broker.engine.lookup import text_entries
 from delaylog.broker.engine.lookup.message_filter import MessageFilter
 from delaylog.broker.engine.lookup.text_entries import candidates
 from delaylog.broker.engine.views import listing as list_found
-from delaylog.broker.engine.views.list_page import Effort, ListQuery
-from delaylog.broker.engine.views.listing import Listing
+from delaylog.broker.engine.views.list_page import ListQuery
 from delaylog.storage.errors import DiskFullError
 from delaylog.storage.layout import HOUR_MS, MessageState
 from delaylog.storage.runs import run_store, text_index
@@ -30,6 +29,7 @@ from tests.broker.engine.views.test_listing import (
     Traffic,
     ids_of,
     listed,
+    listing_of,
     page_of,
     pages,
     with_limit,
@@ -118,8 +118,7 @@ def test_messages_that_move_while_a_page_is_made(
         host.send(30, ids=ids, keys=["k"] * 30, delay=delay)
         host.flush()
         query, slices = ListQuery(key=b"k", limit=100), 0
-        effort = Effort(lambda: 0.0)
-        listing = Listing(host.engine.state, host.topic, query, effort, now_ms=host.now_ms)
+        listing = listing_of(host, query)
         for slices, _ in enumerate(listing.work(), 1):
             if slices == lead:
                 for number in range(0, 30, 3):

@@ -80,24 +80,23 @@ def test_of_one_key_one_is_chosen(host: Any) -> None:
 def test_a_receive_by_id_that_has_to_wait_is_woken(host: Any) -> None:
     """Its key, or its id, comes free before any other receive has met the message."""
     ids = host.ids_of(send(host, ("a", "a0"), ("a", "a1"), ids=["", "x"]))
-    state, topic = host.engine.state, host.topic
-    place = (topic.number, topic.default.number)
+    marked, place = host.engine.state.marks.newly_ready, host.place
     held = host.receive(1)
     assert host.receive(chosen=[ids[1]]) == []
-    state.marks.newly_ready.clear()
+    marked.clear()
     for _ in range(2):
         host.nack(held, 0)
-        state.marks.newly_ready.clear()
+        marked.clear()
         held = host.receive(1)
     host.ack(held)
-    assert place in state.marks.newly_ready
+    assert place in marked
     held = host.receive(chosen=[ids[1]])
     assert [m.body for m in held] == [b"a1"]
     host.send([b"next"], ids=["x"], merge="replace")
     assert host.receive(chosen=["x"]) == []
-    state.marks.newly_ready.clear()
+    marked.clear()
     host.ack(held)
-    assert place in state.marks.newly_ready
+    assert place in marked
     assert [m.body for m in host.receive(chosen=["x"])] == [b"next"]
 
 

@@ -218,10 +218,9 @@ def test_a_message_counts_once_whatever_the_number_of_groups(host: Any) -> None:
 # --------------------------------------------------------------------------- going
 
 
-def test_unused_topics_and_groups_go(open_host: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unused_topics_and_groups_go(host: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("delaylog.broker.engine.topics.idle.TOPIC_IDLE_MS", 60_000)
     monkeypatch.setattr("delaylog.broker.engine.topics.idle.EPHEMERAL_IDLE_MS", 10_000)
-    host = open_host()
     state = host.engine.state
     host.configure(max_retry=3)
     host.put_group("brief", ephemeral=True)

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from delaylog.broker.engine.deliver.receives import ReceiveRequest, peek
 from delaylog.broker.engine.ready import key_gate, parking_lot
 from delaylog.broker.engine.ready.parking_lot import ParkedSpill, Parking
 from delaylog.broker.engine.ready.ready_queues import FILTER_IDLE_MS
@@ -57,9 +56,7 @@ def test_the_queue_of_an_idle_filter_is_closed(host: Any, ask: str) -> None:
     if ask == "receive":
         assert host.bodies(only=only) == [b"0"]
     else:
-        peek(
-            state, topic, topic.default, ReceiveRequest(count_max=1, now_ms=host.now_ms, only=only)
-        )
+        host.peek(1, only=only)
     host.advance(FILTER_IDLE_MS)
     look_after_groups(state, host.now_ms)
     assert topic.default.ready.filtered

@@ -8,8 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from delaylog.broker.engine.deliver import receives
-from delaylog.broker.engine.deliver.receives import ReceiveRequest
 from delaylog.broker.engine.ready import ready_queues
 from delaylog.broker.engine.ready.key_gate import KeyGate
 from delaylog.broker.engine.ready.ready_queues import ReadyQueues
@@ -68,8 +66,7 @@ def test_priorities_after_a_filter_is_closed(
     first = [5, 1, 3]
     host.send([b"%d" % p for p in first], priority=first)
     group, state = host.topic.default, host.engine.state
-    asked = ReceiveRequest(1, host.now_ms, only=TagFilter(frozenset([b"red"])))
-    receives.peek(state, host.topic, group, asked)
+    host.peek(1, only=TagFilter(frozenset([b"red"])))
     middle = [2, 4] * (late // 2)
     host.send([b"%d" % p for p in middle], priority=middle)
     host.advance(61_000)

@@ -14,7 +14,6 @@ import pytest
 
 from delaylog.broker.engine.errors import ConflictError, NotLeadingError
 from delaylog.broker.engine.topics import commands as topics
-from delaylog.broker.engine.upkeep import archive
 from delaylog.broker.engine.upkeep.archive import ArchiveCopy, archive_status, next_hour, release
 from delaylog.storage.layout import hour_name
 from tests.broker.engine.host import HOUR, START_MS
@@ -234,9 +233,7 @@ def test_a_follower_holds_and_lets_go_as_its_leader_does(held: Any, follower: Me
     assert folders(follower.folder) == [1]
     follower.lead(held.now_ms)
     state = follower.engine.state
-    assert archive_status(state, held.now_ms) == archive.archive_status(
-        held.engine.state, held.now_ms
-    )
+    assert archive_status(state, held.now_ms) == archive_status(held.engine.state, held.now_ms)
     assert release(state, hour_ms(2), held.now_ms)
 
 

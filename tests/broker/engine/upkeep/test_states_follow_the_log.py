@@ -5,22 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from delaylog.broker.engine.deliver import receives
-from delaylog.broker.engine.deliver.receives import ReceiveRequest
 from delaylog.storage.layout import MessageState
-
-
-def lease_without_writing(host, count: int) -> int:
-    """Append a LEASE frame and leave it in memory."""
-    delivery = receives.receive(
-        host.engine.state,
-        host.topic,
-        host.topic.default,
-        ReceiveRequest(count_max=count, now_ms=host.now_ms),
-        lease_ms=1_000,
-    )
-    assert delivery is not None
-    return delivery.count
 
 
 def run_while_the_log_stands(work) -> None:
@@ -36,7 +21,7 @@ def run_while_the_log_stands(work) -> None:
 def test_a_lost_lease_frame_leaves_the_message_ready(host, which: str) -> None:
     """Pages are copied while a LEASE frame is only in memory; then the process is gone."""
     host.send(2)
-    assert lease_without_writing(host, 1) == 1
+    assert len(host.receive(1, lease=1_000, turn=False)) == 1
     engine = host.engine
     if which == "states":
         work = engine.housekeeping.states_work()
@@ -44,7 +29,7 @@ def test_a_lost_lease_frame_leaves_the_message_ready(host, which: str) -> None:
         work = engine.upkeep.checkpoint(lambda: host.now_ms)
     run_while_the_log_stands(work)
     host.sync()
-    assert lease_without_writing(host, 1) == 1
+    assert len(host.receive(1, lease=1_000, turn=False)) == 1
     run_while_the_log_stands(work)
     work.close()
     host.crash()

@@ -7,7 +7,7 @@ import os
 import shutil
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import pytest
 
@@ -26,6 +26,14 @@ KEEP = 300_000
 
 def hour_folders(host) -> list[str]:
     return sorted(os.listdir(host.folder / "hours"))
+
+
+def ended_hour(host, count: int = 10, **members: Any) -> None:
+    """An hour that is over, and whose messages are acknowledged and were kept."""
+    host.send(count, delay=1_000, **members)
+    host.advance(2_000)
+    host.ack(host.receive())
+    host.advance(3 * HOUR)
 
 
 def test_an_ended_hour_goes_after_its_keep_time_and_stays_gone_over_a_restart(host) -> None:
@@ -57,10 +65,7 @@ def checkpoints_until_empty(host) -> None:
 
 def test_a_restart_right_after_an_hour_was_removed(host) -> None:
     """The newest checkpoint was written before the removal and still names the hour."""
-    host.send(10, delay=1_000, ids=[f"m{k}" for k in range(10)])
-    host.advance(2_000)
-    host.ack(host.receive())
-    host.advance(3 * HOUR)
+    ended_hour(host, ids=[f"m{k}" for k in range(10)])
     checkpoints_until_empty(host)
     host.restart()
     assert hour_folders(host) == []
@@ -72,10 +77,7 @@ def test_a_restart_right_after_an_hour_was_removed(host) -> None:
 
 def test_a_removal_that_was_cut_short(host) -> None:
     """A folder of which only some files are gone is no corruption: the removal is finished."""
-    host.send(10, delay=1_000)
-    host.advance(2_000)
-    host.ack(host.receive())
-    host.advance(3 * HOUR)
+    ended_hour(host)
     host.checkpoint()
     while host.engine.state.hours.counts:
         before = {name: files(host, name) for name in hour_folders(host)}
@@ -152,9 +154,8 @@ def test_an_hour_that_was_passed_through_takes_no_id_along(host) -> None:
     assert host.cancel(["m"]) == [0]
 
 
-def test_a_checkpoint_is_due_by_bytes_by_time_and_after_a_pause(open_host) -> None:
+def test_a_checkpoint_is_due_by_bytes_by_time_and_after_a_pause(host) -> None:
     """A broker that went quiet takes one early, but not for a trickle."""
-    host = open_host()
     due = host.engine.upkeep.checkpoint_due
     host.checkpoint()
     host.now_ms += 60_000
@@ -249,10 +250,7 @@ def run_with_worker(work: Work) -> None:
 def test_retention_leaves_its_io_to_a_worker(host, monkeypatch) -> None:
     """An hour's ids and files go without a write, a sync or a removal on the loop's thread, and no
     write of the id index is large."""
-    host.send(300, delay=1_000, ids=[f"m{k}" for k in range(300)])
-    host.advance(2_000)
-    host.ack(host.receive(300))
-    host.advance(3 * HOUR)
+    ended_hour(host, 300, ids=[f"m{k}" for k in range(300)])
     host.checkpoint()
     for module in (id_index, run_store):
         monkeypatch.setattr(module, "SLICE_ENTRIES", 100)
@@ -350,10 +348,7 @@ def test_a_merge_of_ids_and_a_checkpoint_due_at_once(host, lead: int) -> None:
 
 def test_a_clock_that_goes_back_finds_no_half_removed_hour(host) -> None:
     """The hour takes rows again while the job that deletes its files has not run yet."""
-    host.send(10, delay=1_000)
-    host.advance(2_000)
-    host.ack(host.receive())
-    host.advance(3 * HOUR)
+    ended_hour(host)
     host.checkpoint()
     hours = host.engine.state.hours
     work = host.engine.upkeep.checkpoint(lambda: host.now_ms)
@@ -381,10 +376,7 @@ def test_a_clock_that_goes_back_finds_no_half_removed_hour(host) -> None:
 
 def test_the_next_checkpoint_removes_an_hour_whose_job_did_not_run(host) -> None:
     """A step down closes the work and drops its job; nothing else would remove the files."""
-    host.send(10, delay=1_000)
-    host.advance(2_000)
-    host.ack(host.receive())
-    host.advance(3 * HOUR)
+    ended_hour(host)
     host.checkpoint()
     hours = host.engine.state.hours
     while hours.counts:

@@ -97,9 +97,7 @@ def test_what_a_purge_ended_does_not_wait(host: Any) -> None:
     host.send(5, delay=30_000)
     host.purge("default", force=False)
     host.send(2, delay=30_000)
-    waiting = WaitingCounts(host.engine.state, host.now_ms)
-    host.engine.run_inline(waiting.work())
-    assert waiting.of(host.topic)[0] == 2
+    assert counted(host).of(host.topic)[0] == 2
 
 
 def made(host: Any, *, minutes: int = 60, hours: int = 24) -> Forecast:

@@ -10,18 +10,21 @@ import pytest
 
 from delaylog.broker.engine.lookup.find_messages import find_ids
 from delaylog.broker.engine.views import message_trace
-from delaylog.broker.engine.views import message_trace as life_module
 from delaylog.broker.engine.views.message_trace import EVENTS, Trace, Traces
 from delaylog.storage.layout import HOUR_MS
 from tests.effort import tries
 
 
-def lives(host: Any, ids: Sequence[str], **how: Any) -> list[Trace]:
+def traces_of(host: Any, found: Any, **how: Any) -> Traces:
+    """To be made."""
+    how = {"now_ms": host.now_ms, "clock": lambda: 0.0} | how
+    return Traces(host.engine.state, host.topic, found, **how)
+
+
+def lives(host: Any, ids: Sequence[str], group: Any = None, **how: Any) -> list[Trace]:
     host.sync()
-    found = host.find(ids)
-    made = Traces(
-        host.engine.state, host.topic, found, now_ms=host.now_ms, clock=lambda: 0.0, **how
-    )
+    found = find_ids(host.engine.state, host.topic, list(ids), host.now_ms, group)
+    made = traces_of(host, found, group=group, **how)
     host.engine.run_inline(made.work())
     assert all(step["event"] in EVENTS for life in made.traces for step in life.steps)
     return made.traces
@@ -29,6 +32,10 @@ def lives(host: Any, ids: Sequence[str], **how: Any) -> list[Trace]:
 
 def told(life: Trace) -> list[tuple[str, int]]:
     return [(step["event"], step["at_ms"]) for step in life.steps]
+
+
+def events(life: Trace) -> list[str]:
+    return [event for event, _ in told(life)]
 
 
 def drop_the_log(host: Any) -> None:
@@ -69,7 +76,7 @@ def test_every_step_is_told(host: Any, flushed: bool) -> None:
     host.ack([message])
     (life,) = lives(host, ["a"])
     assert life.complete
-    assert [event for event, _ in told(life)] == [
+    assert events(life) == [
         "sent",
         "rescheduled",
         "ready",
@@ -110,7 +117,7 @@ def test_what_is_to_come(host: Any) -> None:
     ready, waits = lives(host, names)
     assert ready.complete
     assert waits.complete
-    assert [event for event, _ in told(ready)] == ["sent", "ready"]
+    assert events(ready) == ["sent", "ready"]
     assert told(waits)[1] == ("due", host.now_ms + 58_000)
 
 
@@ -127,8 +134,7 @@ def test_moves_to_the_same_moment_are_told_apart(host: Any, times: int) -> None:
     host.ack(host.receive())
     (life,) = lives(host, [name])
     assert life.complete
-    events = [event for event, _ in told(life)]
-    assert events == ["sent", *["rescheduled"] * times, "ready", "leased", "acked"]
+    assert events(life) == ["sent", *["rescheduled"] * times, "ready", "leased", "acked"]
 
 
 def test_the_rows_tell_what_the_log_does_not_hold(host: Any) -> None:
@@ -143,28 +149,28 @@ def test_the_rows_tell_what_the_log_does_not_hold(host: Any) -> None:
     acked, dead, leased, waits = lives(host, names)
     for life in (acked, dead, leased, waits):
         assert not life.complete
-    assert [event for event, _ in told(acked)] == ["sent", "ready", "acked"]
-    assert [event for event, _ in told(dead)] == ["sent", "ready", "dead"]
+    assert events(acked) == ["sent", "ready", "acked"]
+    assert events(dead) == ["sent", "ready", "dead"]
     assert dead.steps[-1]["cause"] == "retries"
     assert dead.steps[-1]["attempts"] == 1
-    assert [event for event, _ in told(leased)] == ["sent", "ready", "leased"]
+    assert events(leased) == ["sent", "ready", "leased"]
     assert three.any_id == names[2]
-    assert [event for event, _ in told(waits)] == ["sent", "due"]
+    assert events(waits) == ["sent", "due"]
     host.cancel([names[3]])
     (gone,) = lives(host, [names[3]])
-    assert [event for event, _ in told(gone)] == ["sent", "cancelled"]
+    assert events(gone) == ["sent", "cancelled"]
 
 
 def test_time_that_is_used_up_leaves_the_rows_word(
     host: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without time for the log the line is what the rows know."""
-    monkeypatch.setattr(life_module, "TRACE_SECONDS", 0)
+    monkeypatch.setattr(message_trace, "TRACE_SECONDS", 0)
     (name,) = host.ids_of(host.send(1))
     host.ack(host.receive())
     (life,) = lives(host, [name])
     assert not life.complete
-    assert [event for event, _ in told(life)] == ["sent", "ready", "acked"]
+    assert events(life) == ["sent", "ready", "acked"]
 
 
 def test_the_first_step_keeps_the_first_due_time(host: Any) -> None:
@@ -192,17 +198,10 @@ def test_each_group_has_its_own_line(host: Any) -> None:
     host.ack(host.receive())
     (message,) = host.receive(group="a")
     host.nack([message], 5_000)
-    group = host.topic.group("a")
-    host.sync()
-    found = find_ids(host.engine.state, host.topic, [name], host.now_ms, group)
-    made = Traces(
-        host.engine.state, host.topic, found, group=group, now_ms=host.now_ms, clock=lambda: 0.0
-    )
-    host.engine.run_inline(made.work())
-    events = [event for event, _ in told(made.traces[0])]
-    assert events == ["sent", "ready", "leased", "nacked", "due"]
+    (other,) = lives(host, [name], host.topic.group("a"))
+    assert events(other) == ["sent", "ready", "leased", "nacked", "due"]
     (life,) = lives(host, [name])
-    assert [event for event, _ in told(life)] == ["sent", "ready", "leased", "acked"]
+    assert events(life) == ["sent", "ready", "leased", "acked"]
 
 
 def test_an_hour_that_goes_while_it_is_searched(
@@ -218,7 +217,7 @@ def test_an_hour_that_goes_while_it_is_searched(
         host.reschedule([name], host.now_ms + 52 * HOUR_MS)
         host.flush()
         state, found = host.engine.state, host.find([name])
-        made = Traces(state, host.topic, found, now_ms=host.now_ms, clock=lambda: 0.0)
+        made = traces_of(host, found)
         for steps, step in enumerate(made.work(), 1):
             if callable(step):
                 step()
@@ -227,7 +226,7 @@ def test_an_hour_that_goes_while_it_is_searched(
                 host.engine.run_inline(host.engine.housekeeping.split_work())
                 state.hours.remove(host.now_ms // HOUR_MS + 32)()
         most = max(most, steps)
-        assert [event for event, _ in told(made.traces[0])] == ["sent", "rescheduled", "due"]
+        assert events(made.traces[0]) == ["sent", "rescheduled", "due"]
         incomplete += not made.traces[0].complete
     assert incomplete > 3
 
@@ -254,9 +253,7 @@ def test_a_trace_that_is_read_on_is_like_a_new_one(host: Any, seed: int) -> None
         host.sync()
         found = host.find(names)
         if made is None:
-            made = Traces(
-                host.engine.state, host.topic, found, now_ms=host.now_ms, clock=lambda: 0.0
-            )
+            made = traces_of(host, found)
         else:
             made.again(found, host.now_ms)
         host.engine.run_inline(made.work())

@@ -42,17 +42,23 @@ from tests.effort import tries
 
 KEYS = [b"", b"red", b"blue", b"green"]
 TAGS = [b"", b"a", b"b", b"a\nb", b"long-tag\nb"]
+ANY = ListQuery()
+
+
+def listing_of(
+    host: Any, query: ListQuery = ANY, *, topic: str | None = None, group: Any = None, **how: Any
+) -> Listing:
+    """One page, to be made; `how` are efforts."""
+    whose = host.engine.topic(topic or host.topic_name)
+    effort = Effort(**{"clock": lambda: 0.0} | how)
+    return Listing(host.engine.state, whose, query, effort, group=group, now_ms=host.now_ms)
 
 
 def page_of(host: Any, query: ListQuery, cursor: str | None = None, **how: Any) -> Page:
     """One page."""
-    topic = host.engine.topic(how.pop("topic", host.topic_name))
-    group = how.pop("group", None)
-    effort = Effort(**{"clock": lambda: 0.0} | how)
-    query = replace(query, cursor=cursor)
-    listing = Listing(host.engine.state, topic, query, effort, group=group, now_ms=host.now_ms)
-    host.engine.run_inline(listing.work())
-    return listing.page
+    made = listing_of(host, replace(query, cursor=cursor), **how)
+    host.engine.run_inline(made.work())
+    return made.page
 
 
 def pages(
@@ -86,7 +92,6 @@ class Traffic:
     random: Random
     sent: dict[str, tuple[bytes, bytes, bytes]] = field(default_factory=dict)
     taken: list[Any] = field(default_factory=list)
-    step: Callable[[], None] = lambda: None
 
     def send(self) -> None:
         random, host = self.random, self.host
@@ -356,13 +361,7 @@ def test_messages_that_move_among_sparse_hours(host: Any) -> None:
     moved = {
         names[k]: host.now_ms + (40 + 3 * to) * HOUR_MS + 1 for k, to in ((300, 390), (350, 399))
     }
-    listing = Listing(
-        host.engine.state,
-        host.topic,
-        ListQuery(limit=1_000),
-        Effort(lambda: 0.0),
-        now_ms=host.now_ms,
-    )
+    listing = listing_of(host, ListQuery(limit=1_000))
     work = listing.work()
     next(work)
     for name, due in moved.items():
@@ -379,10 +378,9 @@ def test_messages_that_move_among_sparse_hours(host: Any) -> None:
     assert seen.index(names[300]) == seen.index(names[390]) + 1
 
 
-def test_bodies_come_when_asked_for(open_host: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bodies_come_when_asked_for(host: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whole records, at most so many bytes a page, from tail and files."""
     monkeypatch.setattr("delaylog.broker.engine.views.listing.PAGE_BYTES_MAX", 100)
-    host = open_host()
     bodies = [bytes([65 + k]) * 40 for k in range(9)]
     host.send(bodies[:5], delay=HOUR_MS, ids=[f"n{k}" for k in range(5)])
     host.checkpoint()
@@ -451,13 +449,7 @@ def test_an_hour_that_goes_while_it_is_read(host: Any) -> None:
     host.send(1, at=host.now_ms + 3 * HOUR_MS)
     host.flush()
     hour = (host.now_ms + HOUR_MS) // HOUR_MS
-    listing = Listing(
-        host.engine.state,
-        host.topic,
-        ListQuery(),
-        Effort(lambda: 0.0),
-        now_ms=host.now_ms,
-    )
+    listing = listing_of(host)
     work = listing.work()
     next(work)
     host.engine.state.hours.remove(hour)()
@@ -527,21 +519,15 @@ def test_rows_below_the_hour_floor_stand_in_a_later_hour(host: Any) -> None:
             host.checkpoint()
 
 
-def test_files_that_are_closed_while_they_are_read(open_host: Any) -> None:
+def test_files_that_are_closed_while_they_are_read(host: Any) -> None:
     """Descriptors may be given back between any two slices."""
-    host = open_host()
     host.send(3_000, at=[host.now_ms + HOUR_MS + k % 40 * 1_000 for k in range(3_000)])
     host.flush()
     hour = (host.now_ms + HOUR_MS) // HOUR_MS
     for scan_rows_max in (0, 1 << 20):
         for second_rows_max in (10, 10_000):
-            listing = Listing(
-                host.engine.state,
-                host.topic,
-                ListQuery(limit=1_000, bodies=True),
-                Effort(lambda: 0.0, scan_rows_max=scan_rows_max, second_rows_max=second_rows_max),
-                now_ms=host.now_ms,
-            )
+            how = {"scan_rows_max": scan_rows_max, "second_rows_max": second_rows_max}
+            listing = listing_of(host, ListQuery(limit=1_000, bodies=True), **how)
             for _ in listing.work():
                 folder = host.engine.state.hours.folders.hour(hour)
                 if not folder.files.unsynced:
@@ -558,13 +544,8 @@ def test_the_splitter_works_while_a_page_is_made(host: Any) -> None:
         host.send(700, at=[host.now_ms + HOUR_MS + k * 13 for k in range(700)])
         total = len(listed(host, ListQuery(limit=1_000)))
         host.send(50, at=[host.now_ms + HOUR_MS + k * 13 for k in range(50)])
-        listing = Listing(
-            host.engine.state,
-            host.topic,
-            ListQuery(limit=1_000 if total < 900 else 1_900, bodies=True),
-            Effort(lambda: 0.0, scan_rows_max=scan_rows_max),
-            now_ms=host.now_ms,
-        )
+        query = ListQuery(limit=1_000 if total < 900 else 1_900, bodies=True)
+        listing = listing_of(host, query, scan_rows_max=scan_rows_max)
         for number, _ in enumerate(listing.work()):
             if number == 3:
                 host.flush()

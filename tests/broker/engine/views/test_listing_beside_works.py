@@ -15,16 +15,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from delaylog.broker.engine.views.list_page import Effort, ListQuery, Page
-from delaylog.broker.engine.views.listing import Listing
+from delaylog.broker.engine.views.list_page import ListQuery, Page
 from delaylog.storage.errors import CorruptionError
 from delaylog.storage.hours.compaction import Removal
 from delaylog.storage.hours.far import run_stack
 from delaylog.storage.layout import HOUR_MS, INDEX_MASK, MessageState, ref_to_id
 from delaylog.storage.work import Work
+from tests.broker.engine.views.test_listing import listing_of
 
 DELAY_MS = 50 * HOUR_MS
-WAITING = frozenset([MessageState.WAITING])
+QUERY = ListQuery(frozenset([MessageState.WAITING]), limit=1_000, bodies=True)
 Messages = dict[str, bytes]
 """Bodies by id."""
 
@@ -48,11 +48,6 @@ def fill(host: Any, delay_ms: int, *, named: bool, apart_ms: int = 1) -> Message
         host.send([b"earlier"] * 9, delay=delay_ms - HOUR_MS, topic="other")
         host.flush()
     return out
-
-
-def listing_of(host: Any) -> Listing:
-    query = ListQuery(WAITING, limit=1_000, bodies=True)
-    return Listing(host.engine.state, host.topic, query, Effort(lambda: 0.0), now_ms=host.now_ms)
 
 
 def check(page: Page, messages: Messages, *, ended: set[str]) -> None:
@@ -109,7 +104,7 @@ def test_far_rows_whose_records_move(
         host = open_host()
         messages = fill(host, DELAY_MS, named=named, apart_ms=apart_ms)
         assert host.engine.state.hours.counts.far_living
-        listing, slices = listing_of(host), 0
+        listing, slices = listing_of(host, QUERY), 0
         ended: set[str] = set()
         for slices, _ in enumerate(listing.work(), 1):
             if slices == lead:
@@ -130,7 +125,7 @@ def test_far_rows_that_a_merge_drops(open_host: Callable[..., Any]) -> None:
         host.configure(ended_keep_ms=0)
         messages = fill(host, DELAY_MS, named=True)
         ended, rows = list(messages)[::2], host.engine.state.hours.far.rows
-        listing, slices = listing_of(host), 0
+        listing, slices = listing_of(host, QUERY), 0
         for slices, _ in enumerate(listing.work(), 1):
             if slices == lead:
                 host.cancel(ended)
@@ -148,7 +143,7 @@ def test_near_rows_beside_a_compaction(open_host: Callable[..., Any]) -> None:
     for lead in count():
         host = open_host()
         messages = fill(host, 5 * HOUR_MS, named=True)
-        listing, slices, ended = listing_of(host), 0, set[str]()
+        listing, slices, ended = listing_of(host, QUERY), 0, set[str]()
         work: Iterator[object] = iter(())
         for slices, _ in enumerate(listing.work(), 1):
             if slices == lead:
@@ -173,4 +168,4 @@ def test_a_damaged_record_is_reported(host: Any, monkeypatch: pytest.MonkeyPatch
     real = store.records
     monkeypatch.setattr(store, "records", lambda refs, rows: real(refs, rows)[::-1])
     with pytest.raises(CorruptionError, match="a record that is not its row's"):
-        host.engine.run_inline(listing_of(host).work())
+        host.engine.run_inline(listing_of(host, QUERY).work())

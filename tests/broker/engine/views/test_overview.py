@@ -15,9 +15,7 @@ MINUTE, HOUR = 60_000, 3_600_000
 def overview(host: Any, minutes: int = 120, hours: int = 48, **how: Any) -> Overview:
     """The finished overview."""
     found = Overview(host.engine.state, host.now_ms, minutes=minutes, hours=hours, **how)
-    for step in found.work():
-        if callable(step):
-            step()
+    host.engine.run_inline(found.work())
     return found
 
 
@@ -59,11 +57,16 @@ def most_ready(found: Overview) -> list[tuple[int, str, str]]:
     return [(ready, topic.name, group.name) for ready, topic, group in found.behind]
 
 
-def test_topics_that_are_behind_come_first(host: Any) -> None:
+def topics_that_are_behind(host: Any) -> None:
+    """The first by one message, the next by two, and so on; more than are named."""
     for k in range(BEHIND_GROUPS + 3):
         host.topic_name = f"t{k}"
         host.send(k + 1, delay=[10] * (k + 1))
     host.advance(1_000)
+
+
+def test_topics_that_are_behind_come_first(host: Any) -> None:
+    topics_that_are_behind(host)
     found = overview(host)
     most = [(k + 1, f"t{k}", "default") for k in range(BEHIND_GROUPS + 2, 2, -1)]
     assert most_ready(found) == most
@@ -87,10 +90,7 @@ def test_each_group_that_is_behind_is_named(host: Any) -> None:
 
 
 def test_topics_that_are_not_shown_take_no_place(host: Any) -> None:
-    for k in range(BEHIND_GROUPS + 3):
-        host.topic_name = f"t{k}"
-        host.send(k + 1, delay=[10] * (k + 1))
-    host.advance(1_000)
+    topics_that_are_behind(host)
     found = overview(host, shown=lambda topic: topic.name == "t0")
     assert most_ready(found) == [(1, "t0", "default")]
 
