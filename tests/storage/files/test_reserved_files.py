@@ -13,11 +13,16 @@ from tests.storage.small_disk import SmallDisk
 MIB = 1 << 20
 
 
-def test_writes_on_a_full_disk(tmp_path: Path) -> None:
-    disk = SmallDisk(str(tmp_path), 64 * MIB)
-    reserve = SpaceReserve(disk, f"{tmp_path}/reserve", 4 * MIB)
+def reserved(folder: Path) -> tuple[SmallDisk, SpaceReserve, ReservedFileSystem]:
+    """A disk, its reserve, and the door to both."""
+    disk = SmallDisk(str(folder), 64 * MIB)
+    reserve = SpaceReserve(disk, f"{folder}/reserve", 4 * MIB)
     reserve.stand(64 * MIB)
-    fs = ReservedFileSystem(disk, reserve)
+    return disk, reserve, ReservedFileSystem(disk, reserve)
+
+
+def test_writes_on_a_full_disk(tmp_path: Path) -> None:
+    disk, reserve, fs = reserved(tmp_path)
     file = fs.open(f"{tmp_path}/file", create=True)
     disk.take_all()
     written = 0
@@ -46,10 +51,7 @@ def test_calls_that_need_a_block(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
     """A folder's entry may need room as well: the call is made again after a step."""
-    disk = SmallDisk(str(tmp_path), 64 * MIB)
-    reserve = SpaceReserve(disk, f"{tmp_path}/reserve", 4 * MIB)
-    reserve.stand(64 * MIB)
-    fs = ReservedFileSystem(disk, reserve)
+    disk, reserve, fs = reserved(tmp_path)
     file = fs.open(f"{tmp_path}/a", create=True)
     target = file._file if call == "truncate" else disk
     real, tries = getattr(target, call), []

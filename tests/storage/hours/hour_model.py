@@ -16,6 +16,9 @@ from delaylog.storage.layout import (
     DEFAULT_GROUP,
     HOUR_MS,
     HOUR_SHIFT,
+    STATE_ENTRY,
+    MessageState,
+    StateArray,
     hour_name,
     hour_of_name,
     make_ref,
@@ -176,6 +179,13 @@ def check_chains(store: HourStore, model: Model) -> None:
 def disk_name(hour: int) -> str:
     assert hour_of_name(hour_name(hour)) == hour
     return hour_name(hour)
+
+
+def entries_of(state: MessageState, lease: int = 0, count: int = 1) -> StateArray:
+    """States of messages, one of which stands for many, too."""
+    entries = np.zeros(count, STATE_ENTRY)
+    entries["state"], entries["lease"] = state, lease
+    return entries
 
 
 def small_store() -> tuple[FakeDisk, HourStore, Model]:

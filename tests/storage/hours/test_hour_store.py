@@ -43,6 +43,7 @@ from tests.storage.hours.hour_model import (
     check_chains,
     check_look_ups,
     disk_name,
+    entries_of,
     open_store,
     replay,
     run,
@@ -74,9 +75,7 @@ def frame(draw: st.DrawFn) -> tuple[list[int], list[bytes], int]:
 
 def put_some_states(store: HourStore, model: Model, data: st.DataObject) -> None:
     wanted = data.draw(st.lists(st.sampled_from(model.refs), unique=True, max_size=8))
-    entries = np.zeros(len(wanted), STATE_ENTRY)
-    entries["state"] = MessageState.LEASED
-    entries["lease"] = len(model.refs)
+    entries = entries_of(MessageState.LEASED, len(model.refs), len(wanted))
     near = all(ref >> HOUR_SHIFT in store.counts.near for ref in wanted)
     if not near or data.draw(st.booleans()):
         store.put_states(np.array(wanted, np.int64), entries)
@@ -86,30 +85,43 @@ def put_some_states(store: HourStore, model: Model, data: st.DataObject) -> None
     model.states.update((ref, (int(MessageState.LEASED), len(model.refs))) for ref in wanted)
 
 
+def play(step: str, store: HourStore, model: Model, data: st.DataObject) -> bool:
+    """Do a step that every store knows; returns whether it was one."""
+    if step == "f" or not model.refs:
+        model.add(store, *data.draw(frame(), label="frame"))
+    elif step == "s":
+        put_some_states(store, model, data)
+    elif step == "l":
+        wanted = data.draw(st.lists(st.sampled_from(model.refs), max_size=30))
+        check_look_ups(store, model, wanted)
+    elif step == "u":
+        run(store.flusher.flush(upto=data.draw(st.integers(0, model.position))))
+    elif step == "p":
+        run(store.flusher.flush_states(pages_max=data.draw(st.integers(1, 3))))
+        assert store.flusher.dirty_state_bytes == 0
+    else:
+        return False
+    return True
+
+
+def add_and_flush(store: HourStore, model: Model, data: st.DataObject) -> None:
+    """A frame, which may be flushed at once."""
+    model.add(store, *data.draw(frame()))
+    if data.draw(st.booleans(), label="flush"):
+        run(store.flusher.flush(upto=model.position))
+
+
 @given(st.data())
 @settings(max_examples=tries(60), deadline=None)
 def test_against_a_model(data: st.DataObject) -> None:
     """Frames, states, flushes in any order; look-ups agree at every step, chains at the end."""
-    disk = FakeDisk()
-    store, model = open_store(disk), Model()
+    store, model = open_store(FakeDisk()), Model()
     store.set_near([FIRST, FIRST + 1])
     for _ in range(data.draw(st.integers(1, 10), label="steps")):
         step = data.draw(st.sampled_from("fffffsluhp"), label="step")
-        if step == "f" or not model.refs:
-            model.add(store, *data.draw(frame(), label="frame"))
-        elif step == "s":
-            put_some_states(store, model, data)
-        elif step == "l":
-            wanted = data.draw(st.lists(st.sampled_from(model.refs), max_size=30))
-            check_look_ups(store, model, wanted)
-        elif step == "u":
-            run(store.flusher.flush(upto=data.draw(st.integers(0, model.position))))
-        elif step == "h":
+        if not play(step, store, model, data):
             hour = data.draw(st.sampled_from(sorted(model.hours)))
             run(store.flusher.flush(upto=data.draw(st.integers(0, model.position)), hour=hour))
-        else:
-            run(store.flusher.flush_states(pages_max=data.draw(st.integers(1, 3))))
-            assert store.flusher.dirty_state_bytes == 0
         columns = [column for hour in HOURS for column in store.folders.hour(hour).state_columns]
         pages = [column.dirty_pages for column in columns if column.dirty_pages]
         assert store.flusher.dirty_state_bytes == sum(pages) * PAGE_SIZE + len(pages) * COLUMN_BYTES
@@ -145,9 +157,7 @@ def test_cut_and_replay(data: st.DataObject) -> None:
     run(store.flusher.flush_states())
     run(store.flusher.sync())
     for _ in range(data.draw(st.integers(0, 4))):
-        model.add(store, *data.draw(frame()))
-        if data.draw(st.booleans(), label="flush"):
-            run(store.flusher.flush(upto=model.position))
+        add_and_flush(store, model, data)
         if data.draw(st.booleans(), label="sync"):
             run(store.flusher.sync())
     late = [ref for ref in model.refs if (ref & 0xFFFFFFFF) > counts_of(counts, ref)]
@@ -225,8 +235,7 @@ def test_state_flushes_do_not_overlap() -> None:
     checkpoint's sync nor given back while only memory has them."""
     _, store, model = small_store()
     refs = np.array(model.refs[:1], np.int64)
-    entries = np.zeros(1, STATE_ENTRY)
-    entries["state"] = MessageState.ACKED
+    entries = entries_of(MessageState.ACKED)
     store.put_states(refs, entries)
     first = store.flusher.flush_states()
     job = next(first)
@@ -249,8 +258,7 @@ def test_many_state_pages_are_copied_out_in_slices() -> None:
     count = 600 * 128
     model.add(store, [FIRST * HOUR_MS] * count, [b""] * count, FIRST)
     refs = np.array(model.refs[-count:], np.int64)
-    entries = np.zeros(1, STATE_ENTRY)
-    entries["state"] = MessageState.ACKED
+    entries = entries_of(MessageState.ACKED)
     store.put_states(refs, entries)
     dirty = store.flusher.dirty_state_bytes
     assert dirty >= 600 * 4096
@@ -272,12 +280,10 @@ def test_many_state_pages_are_copied_out_in_slices() -> None:
 
 def test_states_of_many_hours_are_let_go_once_they_are_written() -> None:
     """A year of acks leaves a column an hour and group: they may not pile up in memory."""
-    disk = FakeDisk()
-    store, model = open_store(disk, near_hours=2 * COLUMNS_KEPT_MAX), Model()
+    store, model = open_store(FakeDisk(), near_hours=2 * COLUMNS_KEPT_MAX), Model()
     hours = range(FIRST, FIRST + COLUMNS_KEPT_MAX)
     model.add(store, [hour * HOUR_MS for hour in hours], [b""] * len(hours), FIRST)
-    entries = np.zeros(len(hours), STATE_ENTRY)
-    entries["state"] = MessageState.ACKED
+    entries = entries_of(MessageState.ACKED, count=len(hours))
     refs = np.array(model.refs, np.int64)
     for group in (1, 2, 3):
         store.put_states(refs, entries, group)
@@ -294,8 +300,7 @@ def test_a_state_flush_ends_while_states_change() -> None:
     """It writes what was dirty when a column had its turn, however fast pages change again."""
     _, store, model = small_store()
     refs = np.array(model.refs[:1], np.int64)
-    entries = np.zeros(1, STATE_ENTRY)
-    entries["state"] = MessageState.ACKED
+    entries = entries_of(MessageState.ACKED)
     store.put_states(refs, entries)
     writes = 0
     for step in store.flusher.flush_states(pages_max=1):
@@ -315,8 +320,7 @@ def test_a_state_flush_ends_while_states_change() -> None:
 def test_a_state_flush_ends_while_an_hour_grows() -> None:
     """Rows are settled as fast as their pages are written, each time on a page further on."""
     _, store, model = small_store()
-    entries = np.zeros(1, STATE_ENTRY)
-    entries["state"] = MessageState.ACKED
+    entries = entries_of(MessageState.ACKED)
     ref = np.array(model.refs[:1], np.int64)
     store.put_states(ref, entries)
     writes = 0
@@ -339,8 +343,7 @@ def test_state_file_survives() -> None:
     disk.sync_folder("data")
     run(store.flusher.sync())
     refs = np.array(model.refs, np.int64)
-    entries = np.zeros(len(refs), STATE_ENTRY)
-    entries["state"] = MessageState.ACKED
+    entries = entries_of(MessageState.ACKED, count=len(refs))
     store.put_states(refs, entries)
     run(store.flusher.flush_states())
     run(store.flusher.sync())
@@ -353,8 +356,7 @@ def test_states_stored_one_by_one_are_read_and_written_as_others() -> None:
     disk, store, model = small_store()
     run(store.flusher.sync())
     few = model.refs[1:6:2]
-    entries = np.zeros(len(few), STATE_ENTRY)
-    entries["state"] = MessageState.ACKED
+    entries = entries_of(MessageState.ACKED, count=len(few))
     put_few(store, few, [seal.tobytes() for seal in sealed(entries)], 1)
     expected = [MessageState.ACKED if ref in few else 0 for ref in model.refs]
     refs = np.array(model.refs, np.int64)
@@ -395,8 +397,7 @@ def test_files_that_another_thread_reads_stay_open() -> None:
 
 def test_large_hours_read_through_maps() -> None:
     """Scattered rows of a near hour come through mapped pieces and are the same bytes."""
-    disk = FakeDisk()
-    store, model = open_store(disk), Model()
+    store, model = open_store(FakeDisk()), Model()
     n = 40_000
     for _ in range(4):
         due = (FIRST * HOUR_MS + np.arange(n) % 3_600_000).tolist()
@@ -439,8 +440,7 @@ def test_a_second_index_is_of_one_moment() -> None:
 
 def test_a_flush_during_the_first_step_of_a_verification(monkeypatch: pytest.MonkeyPatch) -> None:
     """That step runs on another thread: the loop may show the rows of a flush meanwhile."""
-    disk = FakeDisk()
-    store, model = open_store(disk), Model()
+    store, model = open_store(FakeDisk()), Model()
     for _ in range(3):
         model.add(store, [FIRST * HOUR_MS] * 5, [b"x"] * 5, 0)
         run(store.flusher.flush(upto=model.position))

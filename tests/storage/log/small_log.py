@@ -23,6 +23,13 @@ def append(log: PhysicalLog, payload: bytes, kind: FrameKind = FrameKind.SEND) -
     return log.append(kind, [payload], epoch=65_536, leader_time_ms=7, tick=Tick(1, 2, 3))
 
 
+def write(log: PhysicalLog, payload: bytes) -> int:
+    """Append a frame and write it."""
+    position = append(log, payload)
+    log.write_pending()
+    return position
+
+
 def payload(number: int) -> bytes:
     """Recognisable bytes of a size that moves across sectors."""
     return bytes([number % 251]) * (number * 137 % 900)
@@ -34,8 +41,7 @@ def filled() -> tuple[FakeDisk, list[int], int]:
     log, _ = open_log(disk)
     positions = []
     for number in range(12):
-        positions.append(append(log, payload(number + 5)))
-        log.write_pending()
+        positions.append(write(log, payload(number + 5)))
         log.sync()
     log.close()
     disk.sync_all()

@@ -21,7 +21,7 @@ from delaylog.storage.log.log_reader import segment_name
 from delaylog.storage.log.physical_log import PhysicalLog
 from tests.effort import tries
 from tests.storage.fake_disk import SURVIVALS, DiskCrashed, FakeDisk, FakeFile, Survival
-from tests.storage.log.small_log import FOLDER, SMALL, append, filled, open_log, payload
+from tests.storage.log.small_log import FOLDER, SMALL, append, filled, open_log, payload, write
 
 
 @dataclass
@@ -150,8 +150,7 @@ def test_replayed_frames_are_durable() -> None:
     disk = FakeDisk()
     log, _ = open_log(disk)
     disk.sync_all()
-    append(log, b"in the page cache")
-    log.write_pending()
+    write(log, b"in the page cache")
     log.close()
     replay = PhysicalLog(disk, FOLDER).recover(0, 0)
     frame = next(replay)
@@ -207,8 +206,7 @@ def test_an_interrupted_commit_is_made_again(monkeypatch: pytest.MonkeyPatch, st
     disk = FakeDisk()
     log, _ = open_log(disk)
     for number in range(5):
-        append(log, bytes([number]) * 900)
-        log.write_pending()
+        write(log, bytes([number]) * 900)
     assert len(disk.listdir(FOLDER)) == 3, "two are sealed"
     append(log, b"queued")
     real = getattr(FakeFile, step)
@@ -236,14 +234,12 @@ def test_a_frame_written_during_a_sync_is_durable_by_the_next_one() -> None:
     """The loop goes on writing while the log thread waits for the disk."""
     disk = FakeDisk()
     log, _ = open_log(disk)
-    append(log, b"one")
-    log.write_pending()
+    write(log, b"one")
     end_of_one = log.end_position
 
     def loop() -> None:
         disk.on_operation = lambda: None
-        append(log, b"two")
-        log.write_pending()
+        write(log, b"two")
 
     disk.on_operation = loop
     assert log.sync() == log.durable_position == end_of_one
@@ -254,8 +250,7 @@ def test_sync_while_the_disk_is_full() -> None:
     """A sync after a refused write does not call the frames that wait durable."""
     disk = FakeDisk()
     log, _ = open_log(disk)
-    append(log, b"one")
-    log.write_pending()
+    write(log, b"one")
     disk.full_at = frozenset([disk.count + 1])
     append(log, b"two")
     with pytest.raises(DiskFullError):
@@ -269,8 +264,7 @@ def test_failed_sync_of_a_sealed_segment_is_not_forgotten() -> None:
     disk = FakeDisk()
     log, _ = open_log(disk)
     for number in range(6):
-        append(log, payload(number + 5))
-        log.write_pending()
+        write(log, payload(number + 5))
     sealed = len(disk.listdir(FOLDER)) - 1
     assert sealed >= 1
     disk.log.clear()
@@ -341,10 +335,7 @@ def test_hops_find_frames_beside_the_writer() -> None:
 def test_hops_pass_over_segments_that_are_dropped() -> None:
     """Old segments are dropped while hops read the log."""
     log, _ = open_log(FakeDisk())
-    positions = []
-    for number in range(60):
-        positions.append(append(log, payload(number)))
-        log.write_pending()
+    positions = [write(log, payload(number)) for number in range(60)]
     log.sync()
     hops = log.hops(0)
     assert len(hops.run(4, lambda head: True)) == 3, "opening a segment is a step too"
@@ -415,8 +406,7 @@ def test_roll() -> None:
     log, _ = open_log(disk)
     log.roll()
     assert len(disk.listdir(FOLDER)) == 1, "an empty segment is as good as a new one"
-    append(log, b"one")
-    log.write_pending()
+    write(log, b"one")
     log.roll()
     log.roll()
     assert log.sealed
@@ -424,8 +414,7 @@ def test_roll() -> None:
     assert disk.listdir(FOLDER) == [segment_name(0), segment_name(end)]
     assert log.sync() == end
     assert not log.sealed
-    append(log, b"two")
-    log.write_pending()
+    write(log, b"two")
     assert log.sync() == log.end_position
     assert log.drop_below(end) == 1
     assert log.first_position == end
@@ -437,8 +426,7 @@ def test_a_crash_right_after_a_roll() -> None:
     """The last segment is empty: the next start appends to it."""
     disk = FakeDisk()
     log, _ = open_log(disk)
-    append(log, b"one")
-    log.write_pending()
+    write(log, b"one")
     end = log.sync()
     log.roll()
     again, found = open_log(disk.restart("everything"), 0, end)
@@ -455,8 +443,7 @@ def test_a_partial_write_at_the_end_of_a_segment_is_no_damage(how: str, seed: in
     disk = FakeDisk(seed)
     log, _ = open_log(disk)
     for data in (b"a" * 100, b"b" * 100):
-        append(log, data)
-        log.write_pending()
+        write(log, data)
     log.sync()
     append(log, b"c" * 600)
     append(log, b"d" * 600)
@@ -469,8 +456,7 @@ def test_a_partial_write_at_the_end_of_a_segment_is_no_damage(how: str, seed: in
         append(log, b"e" * 700)
     log.write_pending()
     log.sync()
-    append(log, b"last")
-    log.write_pending()
+    write(log, b"last")
     end = log.sync()
     assert len(disk.listdir(FOLDER)) >= 2
     again, found = open_log(disk.restart("nothing"), 0, end)
@@ -519,8 +505,7 @@ def test_a_write_that_begins_a_segment_waits_for_no_disk() -> None:
     log, _ = open_log(disk)
     disk.waits = 0
     for number in range(24):
-        append(log, payload(number))
-        log.write_pending()
+        write(log, payload(number))
     assert len(disk.listdir(FOLDER)) > 2
     assert disk.waits == 0
     log.sync()
@@ -528,8 +513,7 @@ def test_a_write_that_begins_a_segment_waits_for_no_disk() -> None:
     assert disk.waits == 1
     begun = len(disk.listdir(FOLDER))
     while len(disk.listdir(FOLDER)) == begun:
-        end = append(log, payload(3))
-        log.write_pending()
+        end = write(log, payload(3))
     log.drop_below(end)
     assert disk.waits == 2
     log.close()

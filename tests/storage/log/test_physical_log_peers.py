@@ -15,7 +15,7 @@ from delaylog.storage.layout import FRAME_HEADER_SIZE
 from delaylog.storage.log.log_reader import segment_bases, segment_name
 from delaylog.storage.log.physical_log import PhysicalLog
 from tests.storage.fake_disk import SURVIVALS, FakeDisk, Survival
-from tests.storage.log.small_log import FOLDER, SMALL, append, open_log, payload
+from tests.storage.log.small_log import FOLDER, SMALL, append, open_log, payload, write
 from tests.storage.small_disk import SmallDisk
 
 
@@ -23,10 +23,7 @@ def several(count: int = 12) -> tuple[FakeDisk, PhysicalLog, list[int]]:
     """A log of several segments and where its frames begin."""
     disk = FakeDisk()
     log, _ = open_log(disk)
-    starts = []
-    for number in range(count):
-        starts.append(append(log, payload(number + 1)))
-        log.write_pending()
+    starts = [write(log, payload(number + 1)) for number in range(count)]
     log.sync()
     return disk, log, starts
 
@@ -122,8 +119,7 @@ def test_what_another_node_had_synced_proves_nothing_here() -> None:
         disk = FakeDisk()
         log, _ = open_log(disk)
         for number in range(4):
-            append(log, payload(number + 1))
-            log.write_pending()
+            write(log, payload(number + 1))
             log.sync()
         log.close()
         disk.flip(f"{FOLDER}/{segment_name(0)}", (FRAME_HEADER_SIZE + 20) * 8)
@@ -142,8 +138,7 @@ def test_a_full_disk_hides_no_frame_that_was_written(tmp_path: Path) -> None:
     disk = SmallDisk(str(tmp_path), 1 << 20)
     log = PhysicalLog(disk, str(tmp_path / "log"))
     list(log.recover(0, 0))
-    append(log, b"written")
-    log.write_pending()
+    write(log, b"written")
     log.sync()
     end = log.written_position
     disk.take_all()

@@ -53,8 +53,8 @@ def send_of(**changes: Any) -> bytes:
 
 
 @st.composite
-def batches(draw: st.DrawFn) -> tuple[int, dict[str, Any]]:
-    n = draw(st.integers(1, 8))
+def batches(draw: st.DrawFn, n_max: int = 8) -> tuple[int, dict[str, Any]]:
+    n = draw(st.integers(1, n_max))
     columns: dict[str, Any] = {"n": n}
     names = [draw(st.sampled_from(sorted(TIMES)))]
     names += draw(st.lists(st.sampled_from(sorted(NUMBERS)), unique=True))
@@ -114,6 +114,11 @@ def test_round_trip(made: tuple[int, dict[str, Any]]) -> None:
     assert batch.merge == columns.get("merge")
 
 
+def without_producer(columns: dict[str, Any]) -> MessageBatch:
+    kept = {k: v for k, v in columns.items() if k not in ("producer", "sequence")}
+    return decode_send(encode_send(kept), rows_max=ROWS_MAX)
+
+
 def rows_of(batch: MessageBatch) -> list[tuple[Any, ...]]:
     """Each row's values."""
     columns = [getattr(batch, name) for name in (*TIMES, *NUMBERS)]
@@ -146,10 +151,7 @@ def test_parts_of_one_shape_are_joined(
 ) -> None:
     """What comes out is what one sender would have sent, the log's bytes included."""
     n, columns = made
-    whole = decode_send(
-        encode_send({k: v for k, v in columns.items() if k not in ("producer", "sequence")}),
-        rows_max=ROWS_MAX,
-    )
+    whole = without_producer(columns)
     cuts = [0, *sorted(data.draw(st.sets(st.integers(1, n - 1)) if n > 1 else st.just(set()))), n]
     parts = [
         part_of(whole, slice(start, end), arrays=data.draw(st.booleans()))
@@ -161,6 +163,20 @@ def test_parts_of_one_shape_are_joined(
     assert rows_of(joined) == wanted
     assert rows_of(decode_send(joined.wire, rows_max=ROWS_MAX)) == wanted
     assert (joined.merge, joined.producer) == (whole.merge, None)
+
+
+@given(batches(30), st.data())
+def test_ranges_have_exactly_their_rows(
+    made: tuple[int, dict[str, Any]], data: st.DataObject
+) -> None:
+    """Whatever the form of each column."""
+    n, columns = made
+    batch = without_producer(columns)
+    first = data.draw(st.integers(0, n - 1))
+    stop = data.draw(st.integers(first + 1, n))
+    part = BatchRanges(batch).take(first, stop)
+    assert (part.n, part.merge) == (stop - first, batch.merge)
+    assert rows_of(part) == rows_of(batch)[first:stop]
 
 
 HOSTILE = {

@@ -25,7 +25,7 @@ from delaylog.storage.hours.far.far_tier import RunNumbers
 from delaylog.storage.hours.far.sorted_run import SortedRun
 from delaylog.storage.hours.hour_store import HourStore
 from delaylog.storage.hours.hour_table import HourCounts
-from delaylog.storage.layout import HOUR_MS, STATE_ENTRY, MessageState
+from delaylog.storage.layout import HOUR_MS, MessageState
 from delaylog.storage.work import Work
 from tests.effort import tries
 from tests.storage.fake_disk import FakeDisk
@@ -35,12 +35,19 @@ from tests.storage.hours.hour_model import (
     Model,
     check_chains,
     check_look_ups,
+    entries_of,
     noted_reads,
     open_store,
     replay,
     run,
 )
-from tests.storage.hours.test_hour_store import files_of, frame, put_some_states
+from tests.storage.hours.test_hour_store import (
+    add_and_flush,
+    files_of,
+    frame,
+    play,
+    put_some_states,
+)
 
 LAST = FIRST + 24
 
@@ -76,26 +83,15 @@ def run_names(far: dict[str, Any]) -> set[str]:
 @given(st.data())
 @settings(max_examples=tries(80), deadline=None)
 def test_against_a_model(data: st.DataObject) -> None:
-    disk = FakeDisk()
-    store, model = far_store(disk), Model()
+    store, model = far_store(FakeDisk()), Model()
     for _ in range(data.draw(st.integers(1, 14), label="steps")):
         step = data.draw(st.sampled_from("fffffsslupnmp"), label="step")
-        if step == "f" or not model.refs:
-            model.add(store, *data.draw(frame(), label="frame"))
-        elif step == "s":
-            put_some_states(store, model, data)
-        elif step == "l":
-            wanted = data.draw(st.lists(st.sampled_from(model.refs), max_size=30))
-            check_look_ups(store, model, wanted)
-        elif step == "u":
-            run(store.flusher.flush(upto=data.draw(st.integers(0, model.position))))
-        elif step == "n":
+        if play(step, store, model, data):
+            continue
+        if step == "n":
             run(store.border.bring_near(data.draw(st.integers(FIRST, LAST), label="near")))
-        elif step == "m":
-            run(store.far.merges.work(store.counts))
         else:
-            run(store.flusher.flush_states(pages_max=data.draw(st.integers(1, 3))))
-            assert store.flusher.dirty_state_bytes == 0
+            run(store.far.merges.work(store.counts))
     check_look_ups(store, model, model.refs[::-1])
     run(store.flusher.flush(upto=model.position))
     run(store.far.merges.work(store.counts))
@@ -136,15 +132,12 @@ def advance(works: list[Work], work: Work) -> None:
 @settings(max_examples=tries(60), deadline=None)
 def test_between_the_slices(data: st.DataObject) -> None:
     """Flushes, merges and splits side by side, with frames and look-ups between their slices."""
-    disk = FakeDisk()
-    store, model = far_store(disk), Model()
+    store, model = far_store(FakeDisk()), Model()
     with begun() as works:
         for _ in range(data.draw(st.integers(4, 60), label="steps")):
             step = data.draw(st.sampled_from("flsunmpqrrrrrr"), label="step")
-            if step == "f" or not model.refs:
-                model.add(store, *data.draw(frame(), label="frame"))
-            elif step == "s":
-                put_some_states(store, model, data)
+            if step in "fs" or not model.refs:
+                play(step, store, model, data)
             elif step == "l":
                 check_look_ups(store, model, model.refs)
             elif step == "u":
@@ -177,13 +170,15 @@ def test_cut_and_replay(data: st.DataObject) -> None:
     """Stand at a checkpoint and add the later frames again: the same rows, and the same folders."""
     disk = FakeDisk()
     store, model = far_store(disk), Model()
-    for _ in range(data.draw(st.integers(1, 5))):
-        model.add(store, *data.draw(frame()))
-        if data.draw(st.booleans(), label="flush"):
-            run(store.flusher.flush(upto=model.position))
+
+    def change() -> None:
+        add_and_flush(store, model, data)
         if data.draw(st.booleans(), label="near"):
             run(store.border.bring_near(data.draw(st.integers(FIRST, LAST), label="hour")))
         run(store.far.merges.work(store.counts))
+
+    for _ in range(data.draw(st.integers(1, 5))):
+        change()
     put_some_states(store, model, data)
     known = dict(model.states)
     counts = store.counts.saved()
@@ -198,12 +193,7 @@ def test_cut_and_replay(data: st.DataObject) -> None:
     far = {"hours": counts, "tier": store.far.saved(checkpoint)}
     store.flusher.boundary, store.far.merges.frozen = 0, False
     for _ in range(data.draw(st.integers(0, 4))):
-        model.add(store, *data.draw(frame()))
-        if data.draw(st.booleans(), label="flush"):
-            run(store.flusher.flush(upto=model.position))
-        if data.draw(st.booleans(), label="near"):
-            run(store.border.bring_near(data.draw(st.integers(FIRST, LAST), label="hour")))
-        run(store.far.merges.work(store.counts))
+        change()
         run(store.far.collect(run_names(far)))
     check_look_ups(store, model, model.refs)
     run(store.border.bring_near(LAST))
@@ -236,8 +226,7 @@ def test_states_of_many_flushes_are_few_runs() -> None:
     far_frames(store, model)
     for lease in range(1, 13):
         refs = model.refs[lease::12]
-        entries = np.zeros(len(refs), STATE_ENTRY)
-        entries["state"], entries["lease"] = MessageState.LEASED, lease
+        entries = entries_of(MessageState.LEASED, lease, len(refs))
         store.put_states(np.array(refs, np.int64), entries)
         model.states |= dict.fromkeys(refs, (int(MessageState.LEASED), lease))
         run(store.flusher.flush_states())
@@ -272,13 +261,10 @@ def test_full_disk() -> None:
 
 def test_rows_that_nobody_needs_are_dropped() -> None:
     """A compaction drops them: their refs are unknown then, and the others keep their numbers."""
-    disk = FakeDisk()
-    store, model = far_store(disk), Model()
+    store, model = far_store(FakeDisk()), Model()
     far_frames(store, model)
     dead = [ref for ref in model.refs if (ref & 0xFFFFFFFF) % 3 == 1]
-    entries = np.zeros(1, STATE_ENTRY)
-    entries["state"] = MessageState.CANCELLED
-    store.put_states(np.array(dead, np.int64), entries)
+    store.put_states(np.array(dead, np.int64), entries_of(MessageState.CANCELLED))
 
     def keep(keys: Any, _rows: Any) -> Any:
         yield None
@@ -311,8 +297,7 @@ def test_rows_that_nobody_needs_are_dropped() -> None:
 def test_dead_rows_that_have_to_stay_are_merged_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each merge wrote all runs again, without a pause, since as many were dead behind it."""
     monkeypatch.setattr(far_tier, "_DEAD_ROWS_MIN", 4)
-    disk = FakeDisk()
-    store, model = far_store(disk), Model()
+    store, model = far_store(FakeDisk()), Model()
     far_frames(store, model, 8)
     far = [hour for hour in store.counts if store.counts.is_far(hour)]
     for hour in far:
@@ -401,8 +386,7 @@ def test_numbers_of_files_are_not_used_twice(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_hours_that_kept_their_folders_are_not_split_again() -> None:
     """Once the clock was set back, an hour beyond the border may have a folder already."""
-    disk = FakeDisk()
-    store, model = far_store(disk), Model()
+    store, model = far_store(FakeDisk()), Model()
     far_frames(store, model, 1)
     run(store.border.bring_near(LAST))
     store.set_near([FIRST - 9_000])
@@ -442,8 +426,7 @@ def test_an_empty_hour_gets_rows_beside_the_split_of_a_later_one() -> None:
 
 def test_many_sets_are_merged_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """After kills in a row there are more sets than usual; a slice of the merge reads them all."""
-    disk = FakeDisk()
-    store, model = far_store(disk), Model()
+    store, model = far_store(FakeDisk()), Model()
     far_frames(store, model, 40)
     monkeypatch.setattr(run_stack, "FAN_IN", 8)
     run(store.far.merges.work(store.counts))
@@ -497,8 +480,7 @@ def test_a_run_that_a_split_and_a_merge_use() -> None:
 @pytest.mark.parametrize("lead", range(1, 4))
 def test_a_merge_that_begins_during_a_split(lead: int) -> None:
     """Its runs stay until it ends, even those that the split has made needless."""
-    disk = FakeDisk()
-    store, model = far_store(disk), Model()
+    store, model = far_store(FakeDisk()), Model()
     for k in range(8):
         # Each flush has several runs, and the first ones have rows of one hour only.
         due = [(FIRST + 5 + hour) * HOUR_MS + k for hour in (0, 0, 0, 0, 1, 2) for _ in range(5)]
@@ -541,8 +523,7 @@ def test_a_run_whose_number_is_taken_during_a_collection(monkeypatch: pytest.Mon
 @pytest.mark.parametrize("lead", range(1, 4))
 def test_a_clock_that_goes_back_during_a_split(lead: int) -> None:
     """Hours before the one that is split get rows: they must not be far ones when it ends."""
-    disk = FakeDisk()
-    store, model = far_store(disk), Model()
+    store, model = far_store(FakeDisk()), Model()
     model.add(store, [(FIRST + 12) * HOUR_MS] * 20, [b"x"] * 20, 0)
     run(store.flusher.flush(upto=model.position))
     run(store.border.bring_near(FIRST + 11))

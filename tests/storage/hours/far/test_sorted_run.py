@@ -87,6 +87,15 @@ def test_the_bytes_of_a_run_of_states() -> None:
     assert facts.log_size == 0
 
 
+def check(run: SortedRun, keys: Int64Array) -> None:
+    """The run has the rows and records of these tests."""
+    at = run.find(keys)
+    rows = run.rows(at)
+    assert rows.tobytes() == some_rows().tobytes()
+    sizes = rows["size"].astype(np.int64)
+    assert run.records(at, rows["offset"].astype(np.int64), sizes) == RECORDS
+
+
 def test_what_was_written_is_read() -> None:
     disk = FakeDisk()
     disk.mkdir("far")
@@ -94,11 +103,7 @@ def test_what_was_written_is_read() -> None:
     run = SortedRun(
         disk, "far/5.run", INDEX_ENTRY, RunFacts(5, 2, 18, int(KEYS[0]), int(KEYS[1]), 300, 500)
     )
-    at = run.find(KEYS)
-    rows = run.rows(at)
-    assert rows.tobytes() == some_rows().tobytes()
-    sizes = rows["size"].astype(np.int64)
-    assert run.records(at, rows["offset"].astype(np.int64), sizes) == RECORDS
+    check(run, KEYS)
     assert run.find(KEYS + 1).tolist() == [-1, -1]
     run.close()
 
@@ -133,12 +138,7 @@ def test_runs_without_a_file_are_not_checked_again(monkeypatch: pytest.MonkeyPat
     runs = OpenRuns(disk, "far", files_max=1)
 
     def look(number: int) -> None:
-        run = runs.get(facts[number], INDEX_ENTRY)
-        at = run.find(KEYS + number)
-        rows = run.rows(at)
-        assert rows.tobytes() == some_rows().tobytes()
-        sizes = rows["size"].astype(np.int64)
-        assert run.records(at, rows["offset"].astype(np.int64), sizes) == RECORDS
+        check(runs.get(facts[number], INDEX_ENTRY), KEYS + number)
 
     for number in (0, 1, 2):
         look(number)
