@@ -71,17 +71,19 @@ class SpaceReserve:
             return True
 
     def making_room(self, act: Callable[[], Result]) -> Result:
-        """Repeat `act`, which found the disk full, giving up one step of the reserve each time.
+        """Do `act`; repeat it while it finds the disk full, giving up one step of the reserve each
+        time.
 
         Raises DiskFullError when the reserve is used up.
         """
         while True:
-            if not self.give():
-                return act()
             try:
                 return act()
+            except NoDescriptorError:
+                raise
             except DiskFullError:
-                continue
+                if not self.give():
+                    return act()
 
     def refill(self, free_bytes: int) -> bool:
         """Grow towards the target while `free_bytes` allow it; return whether it is complete.
@@ -177,16 +179,10 @@ class ReservedFile:
         self._file.fdatasync()
 
     def truncate(self, size: int) -> None:
-        try:
-            self._file.truncate(size)
-        except DiskFullError:
-            self._reserve.making_room(lambda: self._file.truncate(size))
+        self._reserve.making_room(lambda: self._file.truncate(size))
 
     def allocate(self, size: int) -> None:
-        try:
-            self._file.allocate(size)
-        except DiskFullError:
-            self._reserve.making_room(lambda: self._file.allocate(size))
+        self._reserve.making_room(lambda: self._file.allocate(size))
 
     def size(self) -> int:
         return self._file.size()
@@ -209,12 +205,7 @@ class ReservedFileSystem:
         self._reserve = reserve
 
     def open(self, path: str, *, create: bool = False) -> ReservedFile:
-        try:
-            file = self._fs.open(path, create=create)
-        except NoDescriptorError:
-            raise
-        except DiskFullError:
-            file = self._reserve.making_room(lambda: self._fs.open(path, create=create))
+        file = self._reserve.making_room(lambda: self._fs.open(path, create=create))
         return ReservedFile(file, self._reserve)
 
     def exists(self, path: str) -> bool:
@@ -224,16 +215,10 @@ class ReservedFileSystem:
         return self._fs.listdir(path)
 
     def mkdir(self, path: str) -> None:
-        try:
-            self._fs.mkdir(path)
-        except DiskFullError:
-            self._reserve.making_room(lambda: self._fs.mkdir(path))
+        self._reserve.making_room(lambda: self._fs.mkdir(path))
 
     def rename(self, source: str, target: str) -> None:
-        try:
-            self._fs.rename(source, target)
-        except DiskFullError:
-            self._reserve.making_room(lambda: self._fs.rename(source, target))
+        self._reserve.making_room(lambda: self._fs.rename(source, target))
 
     def unlink(self, path: str) -> None:
         self._fs.unlink(path)
