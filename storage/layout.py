@@ -361,7 +361,7 @@ class Cause(IntEnum):
     """An ended message whose sender asked for it to be forgotten at once."""
 
 
-def seal_file(magic: int, payload: bytes, *, a: int = 0, b: int = 0, level: int = 0) -> bytes:
+def seal_file(magic: int, payload: bytes, *, a: int = 0, b: int = 0) -> bytes:
     """Header + payload of a stand-alone file; each kind of file gives `a` and `b` a meaning.
 
     0 magic u32 | 4 version u16 | 6 level u16 | 8 a u64 | 16 b u64
@@ -369,7 +369,7 @@ def seal_file(magic: int, payload: bytes, *, a: int = 0, b: int = 0, level: int 
 
     `level` = the feature level a reader needs; 0 = any.
     """
-    return seal_parts(magic, [payload], a=a, b=b, level=level) + payload
+    return seal_parts(magic, [payload], a=a, b=b) + payload
 
 
 def seal_parts(

@@ -1,8 +1,8 @@
 """The two-level timing wheel: hour slots, second slots, and the delay queue that wakes them.
 
-Hour level: one slot for each hour that has stored entries. `open_ahead_ms` before an hour begins,
+Hour level: one slot for each hour that has stored entries. `OPEN_AHEAD_MS` before an hour begins,
 its slot expires and the wheel asks the host to open the hour; with the answer (`hour_opened`) the
-hour moves to the second level, a ring of 3,600 slots of one second. `preload_ms` before a second
+hour moves to the second level, a ring of 3,600 slots of one second. `PRELOAD_MS` before a second
 with stored entries begins, its slot expires and the wheel asks the host to load it. Loaded entries
 are released at their due millisecond, never before. Entries that are due as they come are left to
 the next turn without a slot. A slot enters the delay queue when it gets its first entry, so nothing
@@ -83,6 +83,7 @@ HOUR_MS: Final = 3_600_000
 HOUR_SECONDS: Final = 3_600
 PRELOAD_MS: Final = 10_000
 OPEN_AHEAD_MS: Final = 60_000
+assert OPEN_AHEAD_MS >= PRELOAD_MS, "an hour is open before its first second is loaded"
 FAR_HOURS: Final = 48
 """Hours further ahead than this have a flag instead of a slot."""
 _FAR: Final = -1
@@ -134,14 +135,9 @@ class WheelTurn:
 class TimingWheel:
     """The wheel; see the module. The caller passes the time, which the wheel never moves back."""
 
-    def __init__(
-        self, now_ms: int, *, preload_ms: int = PRELOAD_MS, open_ahead_ms: int = OPEN_AHEAD_MS
-    ) -> None:
-        assert open_ahead_ms >= preload_ms, "an hour is open before its first second is loaded"
+    def __init__(self, now_ms: int) -> None:
         self.now_ms = now_ms
         """The greatest time that any call has passed."""
-        self._preload_ms = preload_ms
-        self._open_ahead_ms = open_ahead_ms
         self._hours: set[int] = set()
         self._far = FarSlots()
         self._opened: set[int] = set()
@@ -167,7 +163,7 @@ class TimingWheel:
 
     def frontier(self) -> int:
         """First second whose new entries are left to storage; earlier ones take them live."""
-        return (self.now_ms + self._preload_ms) // SECOND_MS + 1
+        return (self.now_ms + PRELOAD_MS) // SECOND_MS + 1
 
     def next_wake_ms(self) -> int | None:
         """When `turn` next has something to do, or None."""
@@ -213,7 +209,7 @@ class TimingWheel:
         for hour in new.difference(far):
             self._hours.add(hour)
             self._stored_from[hour] = stored_from
-            self._queue.push((_HOUR, hour), hour * HOUR_MS - self._open_ahead_ms)
+            self._queue.push((_HOUR, hour), hour * HOUR_MS - OPEN_AHEAD_MS)
 
     def _last_near_hour(self) -> int:
         """The last hour that gets a slot."""
@@ -407,7 +403,7 @@ class TimingWheel:
             slot = self._slot(second)
             if not slot.stored:
                 slot.stored = True
-                self._queue.push((_LOAD, second), second * SECOND_MS - self._preload_ms)
+                self._queue.push((_LOAD, second), second * SECOND_MS - PRELOAD_MS)
 
     # ------------------------------------------------------------------ turning
 

@@ -371,9 +371,9 @@ class DelayHour:
                     last = min(last, before - 1)
             yield from self.reader.walk(index, last, slice_rows=slice_rows)
 
-    def scan_rows(self, first: int = 1, last: int | None = None) -> Iterator[RowArray]:
+    def scan_rows(self) -> Iterator[RowArray]:
         """All rows in index order, in parts, read with pread."""
-        return self.reader.scan(first, self.row_count if last is None else last)
+        return self.reader.scan(1, self.row_count)
 
     def own_reader(self) -> HourReader:
         """A reader for another thread, which uses it within `files.reading`."""

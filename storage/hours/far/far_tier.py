@@ -467,12 +467,12 @@ FLUSHED_RUN_BYTES: Final = 16 << 20
 class FarTier:
     """Rows and states of all far hours."""
 
-    def __init__(self, fs: FileSystem, folder: str, *, open_runs_max: int = OPEN_RUNS_MAX) -> None:
+    def __init__(self, fs: FileSystem, folder: str) -> None:
         self.fs = fs
         self.folder = folder
         self.pile = FarPile()
         self.files = RunNumbers(fs, folder)
-        self._open = OpenRuns(fs, folder, open_runs_max)
+        self._open = OpenRuns(fs, folder, OPEN_RUNS_MAX)
         self.rows = RunStack(INDEX_ENTRY, self._open)
         self.states = FarStates(self.files, self._open)
         self.merges = FarMerges(
