@@ -20,17 +20,9 @@ from delaylog.broker.engine.ready.tag_filter import TagFilter
 LEASE = 30_000
 
 
-def make(
-    host: Any,
-    name: str = "c",
-    count: int = 1_000,
-    *,
-    lease: int = LEASE,
-    group: str = "default",
-    only: TagFilter | None = None,
-) -> Claim:
-    """Make a claim, as the edge does."""
-    claim = begin(host, name, count, lease=lease, group=group, only=only)
+def make(host: Any, name: str = "c", count: int = 1_000, **how: Any) -> Claim:
+    """Make a claim, as the edge does; `how` as of `begin`."""
+    claim = begin(host, name, count, **how)
     host.engine.run_inline(make_work(host.engine.state, claim, lambda: host.now_ms))
     host.sync()
     return claim

@@ -8,14 +8,12 @@ without, and every question that asks whether the message lives must get the ans
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from delaylog.broker.engine.changes import DONE, TOO_LATE
-from delaylog.broker.engine.deliver import expiry, receives
-from delaylog.broker.engine.deliver.receives import ReceiveRequest
+from delaylog.broker.engine.deliver import expiry
 from delaylog.broker.engine.lookup.find_messages import find_ids
 from delaylog.broker.engine.lookup.message_filter import MessageFilter
 from delaylog.broker.engine.ready import expiries, ready_queues
@@ -23,11 +21,11 @@ from delaylog.broker.engine.ready.tag_filter import TagFilter
 from delaylog.broker.engine.send.merge import CREATED, KEPT, REJECTED, REPLACED
 from delaylog.broker.engine.send.quotas import QuotaError
 from delaylog.broker.engine.topics.settings import Backoff, Quota
-from delaylog.broker.engine.views.list_page import Effort, ListQuery
-from delaylog.broker.engine.views.listing import Listing
+from delaylog.broker.engine.views.list_page import ListQuery
 from delaylog.storage.layout import MessageState as S
 from delaylog.storage.layout import ref_to_id
 from tests.broker.engine.host import HOUR, START_MS
+from tests.broker.engine.views.test_listing import listed as list_all
 
 END = 5_000
 """When the ttl is over, in ms after the start."""
@@ -212,20 +210,7 @@ def states(host: Any, id: str = "u") -> set[S | None]:
 
 def listed(host: Any, *wanted: S) -> list[str]:
     """The ids on the pages of a list."""
-    out: list[str] = []
-    query, effort = ListQuery(frozenset(wanted)), Effort(lambda: 0.0)
-    while True:
-        listing = Listing(host.engine.state, host.topic, query, effort, now_ms=host.now_ms)
-        host.engine.run_inline(listing.work())
-        out += [one.head.id.decode() for one in listing.page.messages]
-        if listing.page.cursor is None:
-            return out
-        query = replace(query, cursor=listing.page.cursor)
-
-
-def peeked(host: Any, group: Any) -> int:
-    asked = ReceiveRequest(count_max=100, now_ms=host.now_ms)
-    return len(receives.peek(host.engine.state, host.topic, group, asked)[0])
+    return [one.head.id.decode() for one in list_all(host, ListQuery(frozenset(wanted)))]
 
 
 @each_way
@@ -291,7 +276,7 @@ def test_counts_hold_no_expired_message(host: Any, way: Callable[[Any], None]) -
         held = group.counts.leased
         assert group.counts.living == held
         assert group.ready_count == 0
-        assert peeked(host, group) == 0
+        assert len(host.peek(100, group)) == 0
     assert listed(host, S.READY, S.WAITING) == []
     assert len(listed(host, S.EXPIRED, S.DEAD)) == (way is not of_two_groups)
     host.recount()
@@ -440,29 +425,18 @@ def expiries_of(host: Any) -> int:
     return len(host.engine.state.expiries)
 
 
+@pytest.mark.parametrize("members", [{}, {"priority": [5] * 20}], ids=["plain", "priorities"])
 def test_refs_of_expired_messages_do_not_pile_up(
-    host: Any, monkeypatch: pytest.MonkeyPatch
+    host: Any, monkeypatch: pytest.MonkeyPatch, members: dict[str, Any]
 ) -> None:
-    """There are no receives, which would drop them."""
-    monkeypatch.setattr(ready_queues, "DROP_REFS", 50)
-    for _ in range(50):
-        host.send(20, ttl_ms=100)
-        host.advance(100)
-    assert len(host.topic.default.ready) <= 200
-    host.send([b"new"])
-    assert host.topic.default.ready_count == 1
-    assert host.bodies() == [b"new"]
-
-
-def test_refs_of_expired_messages_do_not_pile_up_after_priorities_were_first_used(
-    host: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The queue of before is empty soon, and only a receive would remove it."""
+    """There are no receives, which would drop them; nor the queue that was in use before the first
+    priority, which is empty soon.
+    """
     monkeypatch.setattr(ready_queues, "DROP_REFS", 50)
     host.send(60, ttl_ms=100)
     host.advance(100)
     for _ in range(50):
-        host.send(20, ttl_ms=100, priority=[5] * 20)
+        host.send(20, ttl_ms=100, **members)
         host.advance(100)
     assert len(host.topic.default.ready) <= 200
     host.send([b"new"])
