@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
-from delaylog.storage.errors import DiskFullError
+from delaylog.storage.errors import DiskFullError, NoDescriptorError
 from delaylog.storage.files.space_reserve import SHARE_OF_DISK, SpaceReserve
 from tests.storage.small_disk import SmallDisk
 
@@ -79,6 +80,19 @@ def test_what_found_no_room_is_done_with_the_reserve(disk: SmallDisk) -> None:
         reserve.making_room(lambda: file.pwritev([bytes(5 * MIB)], 0))
     assert reserve.size_bytes == 0
     file.close()
+
+
+def test_a_call_that_finds_no_descriptor_takes_no_space(disk: SmallDisk) -> None:
+    """Space would not help it."""
+    reserve = reserve_on(disk)
+    reserve.stand(64 * MIB)
+
+    def fail() -> NoReturn:
+        raise NoDescriptorError("no descriptor is free")
+
+    with pytest.raises(NoDescriptorError):
+        reserve.making_room(fail)
+    assert reserve.whole
 
 
 def test_a_refill_that_somebody_else_outruns(disk: SmallDisk) -> None:
