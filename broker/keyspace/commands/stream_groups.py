@@ -99,7 +99,16 @@ def _entries_read(text: bytes) -> int:
     return read
 
 
+def _logged_count(text: bytes) -> int:
+    """Parse a count of an effect. An earlier build logged counts just beyond INT64_MAX."""
+    if len(text) == _DIGITS_MAX and text.isdigit():
+        return min(int(text), INT64_MAX)
+    return to_int(text)
+
+
+_DIGITS_MAX: Final = len(str(INT64_MAX))
 _SETID_OPTIONS: Final[Options] = {b"entriesread": Option("read", _entries_read)}
+_LOGGED_SETID_OPTIONS: Final[Options] = {b"entriesread": Option("read", _logged_count)}
 _CREATE_OPTIONS: Final[Options] = {b"mkstream": Option("makes"), **_SETID_OPTIONS}
 
 
@@ -140,7 +149,8 @@ def xgroup_create(run: Run, argv: Args) -> Reply:
 @command("xgroup|setid", -5, "stream", "write", keys=(2, 2, 1))
 def xgroup_setid(run: Run, argv: Args) -> Reply:
     """Let a group continue after another id: key group id|$ [ENTRIESREAD count]."""
-    options = read_options(argv, 5, _SETID_OPTIONS, lambda word: bad_form(argv))
+    known = _LOGGED_SETID_OPTIONS if run.keyspace.applying else _SETID_OPTIONS
+    options = read_options(argv, 5, known, lambda word: bad_form(argv))
     value, group = _group(run, argv)
     if len(argv) not in (5, 7):
         raise bad_form(argv)
@@ -350,6 +360,10 @@ _CLAIM_OPTIONS: Final[Options] = {
     b"retrycount": Option("count", partial(to_int, refusal=_BAD_OPTION % b"RETRYCOUNT")),
     b"lastid": Option("last_id", parse_id),
 }
+_LOGGED_CLAIM_OPTIONS: Final[Options] = {
+    **_CLAIM_OPTIONS,
+    b"retrycount": Option("count", _logged_count),
+}
 
 
 def _take_ids(argv: Args) -> list[int]:
@@ -373,7 +387,8 @@ def xclaim(run: Run, argv: Args) -> Reply:
         raise no_key_or_group(key, name)
     idle_ms = max(to_int(argv[4], b"ERR Invalid min-idle-time argument for XCLAIM"), 0)
     numbers = _take_ids(argv)
-    options = read_options(argv, 5 + len(numbers), _CLAIM_OPTIONS, _unrecognized)
+    known = _LOGGED_CLAIM_OPTIONS if run.keyspace.applying else _CLAIM_OPTIONS
+    options = read_options(argv, 5 + len(numbers), known, _unrecognized)
     just_id = "just_id" in options
     delivered_ms = options.value("time", run.now_ms - options.value("idle", 0))
     if delivered_ms < 0 or (delivered_ms > run.now_ms and not run.keyspace.applying):

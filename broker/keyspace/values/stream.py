@@ -159,7 +159,7 @@ class Group:
     def from_plain(cls, plain: list[Any]) -> Group:
         """Rebuild a group from `plain`."""
         last_id, entries_read, consumers, pending = plain
-        group = cls(int.from_bytes(last_id, "big"), entries_read)
+        group = cls(int.from_bytes(last_id, "big"), min(entries_read, INT64_MAX))
         readers = [Consumer(name, seen_ms) for name, seen_ms in consumers]
         group.consumers = {consumer.name: consumer for consumer in readers}
         for number, index, delivered_ms, count in pending:

@@ -11,9 +11,11 @@ from random import Random
 
 import pytest
 
+from delaylog.broker.keyspace.effects import apply_effects
 from delaylog.broker.keyspace.keyspace import Keyspace
 from delaylog.broker.keyspace.snapshots import load_snapshot, write_snapshot
-from tests.broker.keyspace.effects import Pair
+from delaylog.broker.keyspace.values.stream import StreamValue
+from tests.broker.keyspace.effects import NOW_MS, Pair
 from tests.effort import tries
 
 POOLS = {
@@ -113,6 +115,32 @@ def test_full_counts_of_a_group_stay(line: str) -> None:
     assert MOST in pair.send("XINFO GROUPS s")
     if "NOACK" not in line and ">" not in line:
         assert MOST in pair.send("XPENDING s g - + 10")
+
+
+@pytest.mark.parametrize("beyond", [2**63, 2**63 + 1_000])
+def test_counts_that_went_beyond_are_read_back(beyond: int) -> None:
+    """Effects and snapshots of an earlier build, which counted on."""
+    pair = Pair()
+    pair.send("XADD s 1-1 a b")
+    pair.send("XGROUP CREATE s g 0")
+    apply_effects(
+        pair.leader,
+        [
+            [b"XGROUP", b"CREATECONSUMER", b"s", b"g", b"c", b"%d" % NOW_MS],
+            b"XCLAIM s g c 0 1-1 TIME 5 RETRYCOUNT %d FORCE JUSTID LASTID 1-1".replace(
+                b"%d", b"%d" % beyond
+            ).split(),
+            [b"XGROUP", b"SETID", b"s", b"g", b"1-1", b"ENTRIESREAD", b"%d" % beyond],
+        ],
+    )
+    value = pair.leader.databases[0].values[b"s"]
+    assert isinstance(value, StreamValue)
+    group = value.groups[b"g"]
+    assert group.entries_read == 2**63 - 1
+    assert [pending.count for _, pending in group.pending.starting()] == [2**63 - 1]
+    written = value.plain()
+    written[3][0][1][1] = written[3][0][1][3][0][3] = beyond
+    assert StreamValue.from_plain(written).plain() == value.plain()
 
 
 @pytest.mark.parametrize(
