@@ -367,7 +367,7 @@ def seal_file(magic: int, payload: bytes, *, a: int = 0, b: int = 0) -> bytes:
     0 magic u32 | 4 version u16 | 6 level u16 | 8 a u64 | 16 b u64
     24 payload size u32 | 28 crc32c u32
 
-    `level` = the feature level a reader needs; 0 = any.
+    The level is the feature level that a reader needs; 0 = any.
     """
     return seal_parts(magic, [payload], a=a, b=b) + payload
 

@@ -122,15 +122,6 @@ class TextColumn:
         """The sizes as an int64 array of n."""
         return expand(self.size, n).astype(np.int64, copy=False)
 
-    def part(self, part: slice, n: int) -> TextColumn:
-        """Some of the `n` values."""
-        if part == slice(0, n):
-            return self
-        sizes = self.sizes(n)
-        ends = np.cumsum(sizes)
-        start = int(ends[part.start - 1]) if part.start else 0
-        return TextColumn(sizes[part], self.block[start : int(ends[part.stop - 1])])
-
     def values(self, n: int) -> list[bytes]:
         """Each value as bytes. It is a Python loop, for columns that need one anyway (hashes)."""
         if isinstance(self.size, int):

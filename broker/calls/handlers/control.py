@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final
 
@@ -24,7 +24,7 @@ from delaylog.broker.calls.places import failed_filter, named_in, permit_group, 
 from delaylog.broker.calls.shapes import check_columns, check_count, named_group
 from delaylog.broker.calls.turn.writes import Change, change
 from delaylog.broker.engine import changes
-from delaylog.broker.engine.changes import GroupedResult
+from delaylog.broker.engine.changes import ControlResult, GroupedResult
 from delaylog.broker.engine.jobs.job_table import Job, JobSpec
 from delaylog.broker.engine.jobs.jobs import MatchCount, begin_job, end_job
 from delaylog.broker.engine.lookup.find_messages import find_ids, find_origins, find_texts
@@ -38,7 +38,7 @@ from delaylog.contract.calls.call import Right
 from delaylog.contract.calls.shapes import JSON_VALUES_MAX
 from delaylog.contract.message_fields import made_id
 from delaylog.contract.times import TIME_MS_MAX
-from delaylog.storage.columns import every, parts_of
+from delaylog.storage.columns import every
 from delaylog.storage.layout import HOUR_SHIFT, Int64Array, MessageState
 from delaylog.storage.messages.batch import BATCH_VERSION, TextColumn, take_column, unpack_map
 from delaylog.storage.messages.records import split_record
@@ -234,10 +234,6 @@ _PART_ROWS: Final = 1_000
 _PART_ROWS_MIN: Final = 500
 _PART_SECONDS: Final = 0.010
 """Target duration of each later turn of a bulk call."""
-Finder = Callable[[Topic, Group, slice], FoundMessages]
-"""Finds those of the named messages whose numbers lie in the slice, as a group sees them."""
-MOVED_BYTES_MAX: Final = 16 << 20
-"""Bytes of messages that a bulk call may copy to new rows in one turn."""
 _COLUMNS: Final = frozenset({"v", "n", "refs", "id", "id_size", "deliver_at_ms", "delay_ms"})
 
 
@@ -263,15 +259,18 @@ async def control_many(ctx: Context) -> Answer:
         return await _begin(ctx, JobSpec(action, wanted, rate, due, force))
     if rate is not None:
         raise Problem("bad_request", "a rate requires a filter", field="rate")
+    await ctx.node.room_for_changes()
+    topic, now_ms = the_topic(ctx), ctx.node.clock.now_ms()
     ctx.count = len(ids)
-
-    def find(topic: Topic, group: Group, part: slice) -> FoundMessages:
-        return find_ids(ctx.node.engine.state, topic, ids[part], ctx.node.clock.now_ms(), group)
-
-    results: list[dict[str, Any]] = []
-    async for grouped in _in_turns(ctx, len(ids), find, Change(action, due, force=force)):
-        results += _named(grouped)
-    return ctx.answer({"results": results})
+    state = ctx.node.engine.state
+    grouped = change(
+        ctx.node,
+        topic,
+        lambda group: find_ids(state, topic, ids, now_ms, group),
+        Change(action, due, force=force),
+    )
+    await ctx.node.durable(grouped.result.position)
+    return ctx.answer({"results": _named(grouped)})
 
 
 def _check_time(action: str, due: Int64Array | int | None) -> None:
@@ -373,6 +372,7 @@ async def _bulk(ctx: Context) -> Answer:
     refs, ids, n = _which(fields, node.engine.limits.bulk_rows_max)
     due = _due(ctx, fields, n)
     _check_time(action, due)
+    await node.room_for_changes()
     ctx.count = n
     rows, order = n, np.arange(n)
     if refs is not None and _many_are_far(ctx, refs):
@@ -382,64 +382,38 @@ async def _bulk(ctx: Context) -> Answer:
         refs = refs[order]
         due = due[order] if isinstance(due, np.ndarray) else due
         rows = _PART_ROWS if every(refs[1:] != refs[:-1]) else n
-
-    def find(topic: Topic, group: Group, part: slice) -> FoundMessages:
-        state, now_ms = node.engine.state, node.clock.now_ms()
-        if refs is not None:
-            return find_origins(state, refs[part], topic, now_ms, group)
-        count = part.stop - part.start
-        return find_texts(state, topic, ids.part(part, n), count, now_ms, group)
-
-    codes, first = np.zeros(n, np.uint8), 0
-    async for grouped in _in_turns(ctx, n, find, Change(action, due), rows):
-        mine = grouped.result.codes
-        codes[order[first : first + len(mine)]] = mine
-        first += len(mine)
-    return ctx.bulk_answer(msgpack.packb({"v": BATCH_VERSION, "n": n, "result": codes.tobytes()}))
-
-
-async def _in_turns(
-    ctx: Context,
-    n: int,
-    find: Finder,
-    wanted: Change,
-    rows: int = JSON_VALUES_MAX,
-) -> AsyncIterator[GroupedResult]:
-    """Change `n` messages, at most `rows` of them in the first turn; yields each turn's result."""
-    node, now = ctx.node, ctx.node.machine.steady_s
-    first, position = 0, 0
+    codes, position, first = np.zeros(n, np.uint8), 0, 0
+    now = node.machine.steady_s
     while first < n:
-        await node.room_for_changes()
-        begun = now()
-        grouped = _one_turn(ctx, slice(first, min(first + rows, n)), find, wanted)
-        first += len(grouped.result.codes)
-        position = max(position, grouped.result.position)
-        yield grouped
+        begun, part = now(), slice(first, first + rows)
+        mine = due[part] if isinstance(due, np.ndarray) else due
+        result = _change(ctx, action, ids if refs is None else refs[part], n, mine)
+        codes[order[part]] = result.codes
+        position, first = max(position, result.position), first + rows
         if first < n:
             rows = max(_PART_ROWS_MIN, int(rows * _PART_SECONDS / (now() - begun)))
             await asyncio.sleep(0)
+            await node.room_for_changes()
     await node.durable(position)
+    return ctx.bulk_answer(msgpack.packb({"v": BATCH_VERSION, "n": n, "result": codes.tobytes()}))
 
 
-def _one_turn(ctx: Context, part: slice, find: Finder, wanted: Change) -> GroupedResult:
-    """Change the messages of a part, or the first of them if it would copy too many bytes."""
-    topic, due = the_topic(ctx), wanted.deliver_at_ms
-    whole: FoundMessages | None = None
-    if wanted.action != "cancel" and topic.groups:
-        found = [find(topic, group, part) for group in topic.groups.values()]
-        sizes: Int64Array = np.sum([each.rows["size"] for each in found], axis=0, dtype=np.int64)
-        count = next(parts_of(sizes, len(sizes), MOVED_BYTES_MAX)).stop
-        if count == len(sizes) and topic.plain:
-            whole = found[0]
-        part = slice(part.start, part.start + count)
-    if isinstance(due, np.ndarray):
-        wanted = replace(wanted, deliver_at_ms=due[part])
-    return change(
-        ctx.node,
-        topic,
-        lambda group: find(topic, group, part) if whole is None else whole,
-        wanted,
-    )
+def _change(
+    ctx: Context,
+    action: str,
+    which: Int64Array | TextColumn,
+    n: int,
+    due: Int64Array | int | None,
+) -> ControlResult:
+    """Change some messages in one turn: those with these refs, or with these `n` ids."""
+    topic, now_ms, state = the_topic(ctx), ctx.node.clock.now_ms(), ctx.node.engine.state
+
+    def find(group: Group) -> FoundMessages:
+        if isinstance(which, TextColumn):
+            return find_texts(state, topic, which, n, now_ms, group)
+        return find_origins(state, which, topic, now_ms, group)
+
+    return change(ctx.node, topic, find, Change(action, due)).result
 
 
 def _many_are_far(ctx: Context, refs: Int64Array) -> bool:

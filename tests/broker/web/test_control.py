@@ -149,41 +149,6 @@ def test_changes_of_thousands_in_bulk(broker: Any, topic: str, by: str) -> None:
     assert again["result"] == b"\x01" * (n - 1) + b"\0\x02"
 
 
-@pytest.mark.parametrize(("by", "groups"), [("refs", 2), ("texts", 1), ("ids", 1)])
-def test_large_messages_are_moved_in_turns(
-    sound_broker: Any, topic: str, by: str, groups: int
-) -> None:
-    """Each is copied to its new hour, which must not take the memory of all of them."""
-    broker, path, n, size = sound_broker(), f"/v1/topics/{topic}", 160, 1 << 20
-    broker.call("PUT", path, {})
-    if groups == 2:
-        broker.call("PUT", f"{path}/groups/second", {})
-    refs = b""
-    for first in range(0, n, 20):
-        names = b"".join(b"%03d" % k for k in range(first, first + 20))
-        fields = {
-            "v": 1,
-            "n": 20,
-            "delay_ms": 3_600_000,
-            "body_size": size,
-            "bodies": bytes(20 * size),
-        }
-        refs += broker.bulk(f"{path}/messages", fields | {"id_size": 3, "id": names}).packed["refs"]
-    before = broker.memory_bytes("VmHWM")
-    due = 2_000_000_000_000
-    if by == "ids":
-        asked = {"ids": [f"{k:03d}" for k in range(n)] + ["none"], "deliver_at_ms": due}
-        results = broker.post(f"{path}/messages:reschedule", asked)["results"]
-        assert results == [{"result": "done"}] * n + [{"result": "unknown"}]
-    else:
-        names = {"refs": refs} if by == "refs" else {"id_size": 3, "id": b"%03d" * n % (*range(n),)}
-        asked = {"v": 1, "n": n, "deliver_at_ms": due, **names}
-        assert broker.bulk(f"{path}/messages:reschedule", asked).packed["result"] == bytes(n)
-    assert broker.memory_bytes("VmHWM") - before < 100 << 20
-    for number in (0, n - 1):
-        assert broker.call("GET", f"{path}/messages/{number:03d}").json["deliver_at_ms"] == due
-
-
 def test_topics(broker: Any, topic: str, assert_problem: Any) -> None:
     """PUT makes (201) or changes (200), GET shows, DELETE drops only an empty one."""
     path = f"/v1/topics/{topic}"
