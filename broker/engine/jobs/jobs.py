@@ -52,7 +52,7 @@ RUNNING_MAX: Final = 64
 SLICE_MESSAGES: Final = 1_024
 """Messages changed in one slice: up to 4 ms if they move."""
 SLICE_BYTES: Final = 16 << 20
-"""Bytes of the messages of a slice: those that move are copied, once for each group."""
+"""Bytes that a slice copies: a message that moves, once for each group."""
 PACE_MS: Final = 100
 """A job with a rate works ten times a second, not once for every message."""
 _DEAD: Final = int(MessageState.DEAD)
@@ -145,8 +145,10 @@ class JobRunner:
             return
         count = RANGE_ROWS if job.rate is None else min(RANGE_ROWS, 256 + 8 * int(job.allowed))
         origins, sizes, following, stop = read_range(state, job, hour, count, named)
-        bytes_max = SLICE_BYTES // max(1, len(groups_of(topic, job)))
-        for part in parts_of(sizes, SLICE_MESSAGES, bytes_max):
+        copies = 0 if job.action == "cancel" else len(groups_of(topic, job))
+        for part in parts_of(copies * sizes, SLICE_MESSAGES, SLICE_BYTES):
+            if job.rate is not None and job.allowed < 1:
+                return
             end = state.log.end_position
             whole = self._slice(job, topic, origins[part], clock())
             if state.log.end_position != end:

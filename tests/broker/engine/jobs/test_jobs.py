@@ -356,3 +356,18 @@ def test_a_job_copies_large_messages_in_portions(host) -> None:
     host.engine.run_inline(watched(host.engine.jobs.work(lambda: host.now_ms)))
     assert max(sizes) < jobs.SLICE_BYTES + pile.bytes_max
     assert (job.state, job.done) == ("done", n)
+
+
+@pytest.mark.parametrize("rate", [1, 30, 150])
+def test_a_rate_holds_for_large_messages(host, rate: int) -> None:
+    """A portion may take all that the rate allows for now."""
+    n, size = 40, 1 << 20
+    host.send([b"x" * size] * n, delay=HOUR)
+    job = host.begin_job("reschedule", deliver_at_ms=host.now_ms + 2 * HOUR, rate=rate)
+    begun_ms = host.now_ms
+    while job.running:
+        host.work_on_jobs()
+        host.flush()
+        host.now_ms += 100
+    assert (job.state, job.done) == ("done", n)
+    assert host.now_ms - begun_ms >= (n - 1) * 1_000 // rate - 1_000
