@@ -162,7 +162,7 @@ class UnknownTiming(ValueError):
 class _Calls:
     """What is recorded of one schedule, and when each of its firings was first received."""
 
-    __slots__ = ("backfills", "fired", "lines", "runs", "unknown_runs")
+    __slots__ = ("_made_again", "backfills", "fired", "lines", "runs", "unknown_runs")
 
     def __init__(self) -> None:
         self.lines: list[ScheduleCall] = []
@@ -170,6 +170,18 @@ class _Calls:
         self.unknown_runs = 0
         self.backfills: list[tuple[int, int]] = []
         self.fired: dict[int, int] = {}
+        self._made_again: list[tuple[int, ScheduleCall]] | None = None
+
+    def made_again(self, instant_ms: int) -> list[ScheduleCall]:
+        """The calls that made the schedule after it was removed, so that this instant is ahead."""
+        if self._made_again is None:
+            lines = sorted(self.lines, key=lambda call: (call.t1, call.t0))
+            self._made_again = [
+                (answer["next_ms"], made)
+                for removed, made in pairwise(lines)
+                if removed.answer is None and (answer := _running(made)) is not None
+            ]
+        return [made for next_ms, made in self._made_again if next_ms <= instant_ms]
 
     def backfilled(self, instant_ms: int) -> bool:
         return any(since <= instant_ms < until for since, until in self.backfills)
@@ -216,8 +228,8 @@ class ScheduleBook:
         calls.fired[instant_ms] = min(min(seen, key=by_t1).t1, FOREVER)
         by_hand = instant_ms in calls.runs or calls.unknown_runs or calls.backfilled(instant_ms)
         for number, group in life.groups.items():
-            if not (calls.backfilled(instant_ms) or _is_made_again(calls, instant_ms)):
-                _check_ends(life, number, group, context)
+            if not calls.backfilled(instant_ms):
+                _check_ends(life, number, group, calls.made_again(instant_ms), context)
             for delivery in group.deliveries if not by_hand else ():
                 stated_ms = delivery.t1 if delivery.now == ABSENT else delivery.now
                 context.findings.checked("B")
@@ -239,30 +251,24 @@ class ScheduleBook:
                     _check_owed(name, calls, span, end_ms, context)
 
 
-def _check_ends(life: Life, number: int, group: GroupLife, context: Context) -> None:
-    """Report a delivery that began after the message had certainly ended: it came from another."""
+def _check_ends(
+    life: Life, number: int, group: GroupLife, made: Sequence[ScheduleCall], context: Context
+) -> None:
+    """Report a delivery that began after the message had certainly ended: it came from another.
+
+    `made`: calls that made the schedule again. The instant may fire again after each of them.
+    """
     ends = [s for s in group.settles if s.kind == Kind.ACK and s.is_known]
     ends += [c for c in life.cancels if c.is_known and applies(c, number)]
-    if not ends:
-        return
-    ended = min(ends, key=by_t1)
     for delivery in group.deliveries:
-        if delivery.t0 > ended.t1:
+        begun = max((call for call in made if call.t0 <= delivery.t1), key=by_t1, default=None)
+        mine = ends if begun is None else [end for end in ends if end.t0 > begun.t1]
+        if mine and delivery.t0 > (ended := min(mine, key=by_t1)).t1:
             text = (
                 f"delivered by a call begun at {delivery.t0}, after its message had ended at "
                 f"{ended.t1}: the instant fired twice"
             )
             context.findings.violated("K", life.name, delivery.t1, text)
-
-
-def _is_made_again(calls: _Calls, instant_ms: int) -> bool:
-    """Whether the schedule was removed, and then made again before this instant was due."""
-    lines = sorted(calls.lines, key=lambda call: (call.t1, call.t0))
-    for removed, made in pairwise(lines):
-        answer = _running(made)
-        if removed.answer is None and answer is not None and answer["next_ms"] <= instant_ms:
-            return True
-    return False
 
 
 def _is_plain(calls: _Calls) -> bool:

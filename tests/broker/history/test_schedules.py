@@ -121,17 +121,26 @@ def test_a_doubled_instant_is_found() -> None:
     assert texts(check(*RIGHT[:1], fired(14_000, acked=False), kill, *RIGHT[1:])) == []
 
 
-def test_a_schedule_that_is_made_again_fires_its_instants_again() -> None:
+@pytest.mark.parametrize(
+    ("next_ms", "acked", "instant", "broken"),
+    [(14_000, False, 14_000, 0), (15_000, False, 14_000, 1), (14_000, True, 14_000, 1),
+     (14_000, False, 16_000, 1)],
+    ids=["again", "it is behind", "a third one", "a later one"],
+)  # fmt: skip
+def test_a_schedule_that_is_made_again_fires_an_instant_again(
+    next_ms: int, acked: bool, instant: int, broken: int
+) -> None:
     """A clock that was set back stands still, so the new schedule may begin where the old one did.
 
-    Its answer must say so: another one's instants are behind it.
+    Its answer must say so, and the message must have ended before.
     """
     gone = {**said(14_010, 0), "answer": None}
-    again = {**fired(14_000)[0], "t0": 15_000, "t1": 15_100, "now": 15_100, "lease": "M"}
-    for next_ms, broken in ((14_000, 0), (15_000, 1)):
-        lines = [said(13_500, 14_000), fired(14_000), gone, said(14_020, next_ms), [again]]
-        report = check(*lines, end(15_200), rules=frozenset("K"))
-        assert len(texts(report)) == broken
+    again = {**fired(instant)[0], "t0": 17_000, "t1": 17_100, "now": 17_100, "lease": "M"}
+    ack = {"t0": 14_500, "t1": 14_600, "op": "ack", "ok": True, "id": "s@14000"}
+    lines = [said(13_500, 14_000), fired(14_000), gone, said(14_020, next_ms)]
+    lines += [fired(instant)] * (instant != 14_000) + [ack] * acked + [again]
+    report = check(*lines, end(17_200), rules=frozenset("K"))
+    assert sum("fired twice" in text for text in texts(report)) == broken
 
 
 def test_an_alien_instant_is_found() -> None:
