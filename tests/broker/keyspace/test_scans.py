@@ -8,9 +8,15 @@ from __future__ import annotations
 
 import pytest
 
-from delaylog.broker.keyspace.commands.arguments import SCAN_OPTIONS, read_options, to_cursor
+from delaylog.broker.keyspace.commands.arguments import (
+    SCAN_OPTIONS,
+    SMALL_MAX,
+    read_options,
+    to_cursor,
+)
 from delaylog.broker.keyspace.errors import CommandError
 from delaylog.broker.keyspace.scans import Scans
+from tests.broker.keyspace.effects import Pair
 
 
 def names(first: int, end: int) -> dict[bytes, None]:
@@ -99,3 +105,28 @@ def test_few_huge_snapshots_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     for dirty in range(10):
         scans.read(owner, dirty, 0, 10)
     assert len(scans) == 4
+
+
+@pytest.mark.parametrize(
+    ("asked", "filled"),
+    [
+        (b"SCAN", b"MSET %d x"),
+        (b"HSCAN k", b"HSET k %d x"),
+        (b"SSCAN k", b"SADD k %d"),
+        (b"ZSCAN k", b"ZADD k 0.5 %d"),
+    ],
+)
+def test_many_names_come_in_pages(asked: bytes, filled: bytes) -> None:
+    pair = Pair()
+    many = names(0, SMALL_MAX + 1)
+    for name in many:
+        pair.executor.execute(pair.session, filled.replace(b"%d", name).split())
+    cursor, sizes, seen = b"0", list[int](), set[bytes]()
+    while not sizes or cursor != b"0":
+        argv = [*asked.split(), cursor, b"COUNT", b"100"]
+        cursor, got = pair.executor.execute(pair.session, argv)
+        page = [name for name in got if name in many]
+        sizes.append(len(page))
+        seen |= {*page}
+    assert sizes == [100] * 5 + [13]
+    assert seen == {*many}

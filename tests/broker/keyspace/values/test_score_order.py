@@ -13,6 +13,10 @@ from delaylog.broker.keyspace.values.sorted_set import ScoreOrder
 
 MEMBERS = [b"", b"a", b"a\0", b"b", *(b"m%d" % number for number in range(60))]
 SCORES = st.sampled_from([0.0, 1.0, 1.0, 1.0, 2.5, -3.0, float("inf"), float("-inf")])
+FEW = st.dictionaries(st.sampled_from(MEMBERS), SCORES)
+MANY = st.lists(SCORES, min_size=len(MEMBERS), max_size=len(MEMBERS)).map(
+    lambda scores: dict(zip(MEMBERS, scores, strict=True))
+)
 RANKS = st.integers(0, 70)
 STEPS = st.lists(
     st.one_of(
@@ -38,7 +42,7 @@ SHORT_RUNS = {
 
 
 @pytest.mark.parametrize("sizes", [LONG_RUNS, SHORT_RUNS], ids=["one run", "short runs"])
-@given(first=st.dictionaries(st.sampled_from(MEMBERS), SCORES), steps=STEPS)
+@given(first=st.one_of(FEW, MANY), steps=STEPS)
 def test_it_is_a_sorted_list(
     sizes: dict[str, int], first: dict[bytes, float], steps: list[tuple]
 ) -> None:
