@@ -109,12 +109,13 @@ async def _stop(world: World, random: Random) -> None:
 
 
 async def _full(world: World, random: Random) -> None:
-    disk = world.broker.disk
+    disk, world.full_ms = world.broker.disk, world.now_ms()
     disk.full_share = random.choice((1.0, 0.5))
     await world.after_calls(world.calls + random.randint(1, random.choice((5, 50))))
     await world.pause(random.random() * random.choice((0.5, 10.0)))
     world.note("there is space again")
     disk.full_share = world.broker.disk.full_share = 0.0
+    world.full_ms = 0
 
 
 async def _failed_operation(world: World, random: Random) -> None:

@@ -106,6 +106,8 @@ class World:
         self.merge_of = dict.fromkeys(self.topics, "keep")
         self.attempts_max = dict.fromkeys(self.topics, 65_535)
         self.horizon_ms = self.broker.options.limits.horizon_ms
+        self.full_ms = 0
+        """When the disk became full; 0 while it has space."""
         self.seen_ms = 0
         """The latest time that the broker has answered; 0 = its clock may have gone back since."""
         self.served_ms = 0
@@ -323,7 +325,8 @@ class World:
             # Leases of a receive that was answered before its frame was synced may be lost. When
             # others end is known to the next process by the wall clock alone.
             if why != "stopped" or broker.clocks.step_s != stepped_s:
-                self.records.mark("kill", died, self.now_ms())
+                # What could not be logged for lack of space is missed if the process then ends.
+                self.records.mark("kill", self.full_ms or died, self.now_ms())
             stepped_s = broker.clocks.step_s
 
     async def _serves(self) -> None:
