@@ -19,6 +19,34 @@ from tests.spark.test_consuming_stream import consume
 ROWS = 20_000
 
 
+@pytest.mark.parametrize("delivery", ["staged", "direct"])
+def test_every_row_is_there_once_also_when_the_load_is_run_again(
+    spark: SparkSession, real: RealBroker, delivery: str
+) -> None:
+    frame = messages(spark, 0, ROWS).withColumn("key", f.lit("k"))
+    for _ in range(2):
+        sink(frame, real, delivery=delivery, txnAppId="load", compression="zstd").save()
+    if delivery == "staged":
+        assert real.settled("load")["rows"] == ROWS
+    real.assert_holds(ids_of(0, ROWS))
+
+
+@pytest.mark.usefixtures("small_batches")
+def test_failed_tasks_count_for_nothing(spark: SparkSession, real: RealBroker) -> None:
+    spark.dataSource.register(FaultySource)
+    frame = messages(spark, 0, ROWS, 2)
+    always = sink(frame, real, FaultySource.name(), txnAppId="load").option(FAIL_ATTEMPTS, "9")
+    with pytest.raises(Exception, match="fails on purpose"):
+        always.save()
+    assert real.transaction("load")["state"] == "aborted"
+    assert real.counts("t") == {}
+    once = sink(frame, real, FaultySource.name(), txnAppId="load").option(FAIL_ATTEMPTS, "1")
+    once.save()
+    found = real.settled("load.r1")
+    assert (found["rows"], found["discarded_rows"]) == (ROWS, 2 * 1_000)
+    real.assert_holds(ids_of(0, ROWS))
+
+
 @pytest.mark.usefixtures("small_batches")
 @pytest.mark.parametrize("partitions", [2, 5])
 def test_of_a_direct_load_that_fails_some_rows_stay_and_none_comes_twice(

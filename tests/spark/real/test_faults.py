@@ -43,7 +43,6 @@ def test_busy_and_lost_answers_and_failed_tasks_lose_and_double_nothing(
     proxy.fault = mishaps = Mishaps()
     frame = messages(spark, 0, ROWS, 2)
     options = {"delivery": delivery, "txnAppId": "load", "batchSize": BATCH // 2}
-    options |= {"compression": "zstd"}
     sink(frame, proxy, FaultySource.name(), **options).option(FAIL_ATTEMPTS, "1").save()
     staged = delivery == "staged"
     assert mishaps.met == {"busy", "lost", *(["commit"] if staged else [])}
