@@ -324,7 +324,7 @@ class World:
                 await broker.changed.wait()
             # Leases of a receive that was answered before its frame was synced may be lost. When
             # others end is known to the next process by the wall clock alone.
-            if why != "stopped" or broker.clocks.step_s != stepped_s:
+            if why != "stopped" or broker.clocks.step_s > stepped_s:
                 # What could not be logged for lack of space is missed if the process then ends.
                 self.records.mark("kill", self.full_ms or died, self.now_ms())
             stepped_s = broker.clocks.step_s

@@ -32,6 +32,8 @@ REQUESTS: list[Case] = [
     ("not whole", b"*2\r\n$4\r\nECHO\r\n$6\r\nabc", [], None),
     ("no line feed yet", b"*1\r\n$4\r\nPING\r", [], None),
     ("many", MANY, MANY_READ, None),
+    ("many, then a zero before", MANY + b"*01\r\n", MANY_READ, b"invalid multibulk length"),
+    ("many, then a size with a zero", MANY + b"*1\r\n$04\r\n", MANY_READ, b"invalid bulk length"),
     ("many and a part", MANY + b"*1\r\n$4\r\nPI", MANY_READ, None),
     (
         "ten thousand bytes",

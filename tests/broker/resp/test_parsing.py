@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from delaylog.broker.resp.parser import CommandParser, cut_usual
+from delaylog.broker.resp.parser import PIPELINE_BYTES, CommandParser, cut_usual
 from tests.broker.resp.reading import LineByLine, full, read, written
 from tests.broker.resp.request_table import LONG, MANY, PING, REQUESTS, Case, Commands
 from tests.effort import tries
@@ -282,3 +282,16 @@ def test_what_is_cut_is_what_is_read_line_by_line(
         assert found == expected[: len(found)]
         # Of more words than the first has, fewer commands may be looked at than were asked for.
         assert found or not expected
+
+
+def test_of_a_large_buffer_a_part_is_cut() -> None:
+    commands = [[b"SET", b"%06d" % number, b"v" * 100] for number in range(2_000)]
+    data = written(commands)
+    found: list[list[bytes]] = []
+    position = 0
+    while position < len(data):
+        some, end = cut_usual(data, position, 5_000)
+        assert 0 < end - position <= PIPELINE_BYTES
+        found += some
+        position = end
+    assert found == commands

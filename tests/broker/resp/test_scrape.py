@@ -107,8 +107,12 @@ def test_values_move_with_what_happens(resp_broker: RespBroker) -> None:
     assert client.call("SET", "a", "b") == b"OK"
     assert value("delaylog_request_seconds_count", face="resp", call="turn") > before
     assert "unknown command" in str(client.call("NOSUCH"))
-    for name, least in (("clients", 1), ("keys", 1), ("commands_total", 2), ("errors_total", 1)):
+    for name, least in (("clients", 1), ("commands_total", 2), ("errors_total", 1)):
         assert value(f"delaylog_resp_{name}") >= least
+    keys = value("delaylog_resp_keys")
+    for words, more in ((("SET", "counted", "x"), 1), (("DEL", "counted"), 0)):
+        client.call(*words)
+        assert value("delaylog_resp_keys") == keys + more
     refused = {"face": "resp", "code": "bad_request"}
     for verb, reply in (("DL.RECEIVE", []), ("DL.CANCEL", 0)):
         assert client.call(verb, "moving", *(["1"] if verb == "DL.RECEIVE" else ["none"])) == reply

@@ -63,6 +63,8 @@ PATHS = [
     "/v1/",
     "/v2/topics",
     "/v1/nothing",
+    "/v1/archive/x",
+    "/v1/archive/release/x",
     "/v1/topics/t/nothing",
     "/v1/topics/t/messages/a/b",
     "/v1/topics/t/messages:nothing",

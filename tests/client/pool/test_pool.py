@@ -341,6 +341,7 @@ def test_a_process_that_cannot_be_started_is_tried_again(
     [
         (["shop_app"], "such as shop_app:client"),
         (["shop_app:client", "--processes", "0"], "processes lies from 1 to 256"),
+        (["shop_app:client", "--processes", "257"], "processes lies from 1 to 256"),
         (["shop_app:client", "--health-file", "absent/x"], "of the health file does not exist"),
     ],
 )

@@ -163,6 +163,18 @@ def test_a_locked_key_bounds_only_what_waits_for_it(host: Any) -> None:
         assert bound(host) == "key"
 
 
+def test_a_stuck_key_bounds_also_between_two_calls(host: Any) -> None:
+    """Purpose: whoever looks while no call waits is told to look for the holder of the key, and not
+    to add consumers, who would get nothing either."""
+    host.send(3, keys="kkk")
+    host.receive(1, lease=600_000)
+    with asking(host):
+        assert not host.receive(1)
+    assert bound(host) == "key"
+    host.send(1)
+    assert bound(host) == "slow_consumers", "a message with a free key could be taken"
+
+
 def test_notes_have_all_spans_whichever_message_is_taken_first(host: Any) -> None:
     """The frame with the note has only the younger message; the older one follows at once."""
     host.send(2, ids=["old", "young"], delay=[0, 4_000])

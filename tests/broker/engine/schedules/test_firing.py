@@ -140,12 +140,16 @@ def test_buffer_one_fires_when_the_last_message_expires(host: ScheduleHost) -> N
     assert host.take() == [f"b@{waiting}"]
 
 
-@pytest.mark.parametrize("outage_ms", [0, 3 * HOUR + 30 * MINUTE])
-def test_a_buffered_firing_survives_a_restart(host: ScheduleHost, outage_ms: int) -> None:
+@pytest.mark.parametrize(
+    ("outage_ms", "catch_up"), [(0, "latest"), (3 * HOUR + 30 * MINUTE, "none")]
+)
+def test_a_buffered_firing_survives_a_restart(
+    host: ScheduleHost, outage_ms: int, catch_up: str
+) -> None:
     """Its message ends while no leader looks; the next leader looks at its start. The instants of
     an outage are passed over; what waited before it fires at the ack.
     """
-    host.put("b", cron="0 * * * *", overlap="buffer_one", catch_up="none")
+    host.put("b", cron="0 * * * *", overlap="buffer_one", catch_up=catch_up)
     host.advance(HOUR)
     (message,) = host.receive(lease=10 * HOUR)
     host.advance(HOUR)
