@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from tests.redis.differential.resp import Argv, request, split
-from tests.redis_in_process import connect
 
 ANSWER_S = 10.0
 """How long a server may take to answer what it must answer."""
@@ -148,6 +147,9 @@ class InProcessSession:
     """One client of it."""
 
     def __init__(self) -> None:
+        # Here, since other users of this module have no hiredis.
+        from tests.redis_in_process import connect
+
         self._client = connect()
         self._unread = b""
 
