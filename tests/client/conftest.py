@@ -18,7 +18,6 @@ from delaylog.client import AsyncClient, Client
 from delaylog.client.wire import exchange
 from tests.broker.conftest import Broker
 from tests.client.any_queue import Queue, entered
-from tests.client.certificates import Certificates, make_certificates
 from tests.client.either import CLIENTS, PLAIN_CLIENTS
 
 LIMIT_S: Final = 180
@@ -86,7 +85,10 @@ def plain(request: pytest.FixtureRequest) -> Any:
 
 
 @pytest.fixture(scope="module")
-def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    # Here, since the environments of job systems and Spark have no cryptography.
+    from tests.client.certificates import make_certificates
+
     return make_certificates(tmp_path_factory.mktemp("tls"))
 
 
