@@ -64,7 +64,7 @@ def spans_of(
     context: Context,
 ) -> list[Span]:
     """The spans between the calls of one schedule. `instants` gives the function of a timing."""
-    lines = sorted(calls, key=lambda call: (call.t1, call.t0))
+    lines = _in_order(calls)
     stepped = context.marks.clock_stepped(-FOREVER, FOREVER)
     slack_ms = context.settings.slack_ms
     caps = _caps(lines, stepped=stepped, slack_ms=slack_ms)
@@ -112,6 +112,10 @@ def spans_of(
             )
         )
     return out
+
+
+def _in_order(calls: Sequence[ScheduleCall]) -> list[ScheduleCall]:
+    return sorted(calls, key=lambda call: (call.t1, call.t0))
 
 
 def _running(call: ScheduleCall) -> dict[str, Any] | None:
@@ -175,10 +179,9 @@ class _Calls:
     def made_again(self, instant_ms: int) -> list[ScheduleCall]:
         """The calls that made the schedule after it was removed, so that this instant is ahead."""
         if self._made_again is None:
-            lines = sorted(self.lines, key=lambda call: (call.t1, call.t0))
             self._made_again = [
                 (answer["next_ms"], made)
-                for removed, made in pairwise(lines)
+                for removed, made in pairwise(_in_order(self.lines))
                 if removed.answer is None and (answer := _running(made)) is not None
             ]
         return [made for next_ms, made in self._made_again if next_ms <= instant_ms]

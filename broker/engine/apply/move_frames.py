@@ -6,6 +6,8 @@ first row (`origin`), so that every ref a client was ever given leads to the mes
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 
 from delaylog.broker.engine.apply.lease_frames import leave_leases
@@ -25,6 +27,9 @@ from delaylog.storage.layout import (
 )
 from delaylog.storage.log.payloads import MoveDecision
 from delaylog.storage.messages.rows import PlacedRows
+
+MOVED_BYTES_MAX: Final = 16 << 20
+"""Bytes of messages that a slice of work moves: each is copied, once for each group."""
 
 
 @whole

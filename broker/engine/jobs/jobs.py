@@ -22,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from delaylog.broker.engine import changes
+from delaylog.broker.engine.apply.move_frames import MOVED_BYTES_MAX
 from delaylog.broker.engine.deliver.failure_reasons import failed_so
 from delaylog.broker.engine.errors import BadRequestError, EngineError
 from delaylog.broker.engine.jobs.job_table import Job, JobSpec
@@ -51,8 +52,6 @@ RUNNING_MAX: Final = 64
 """Jobs that may run at the same time: they take turns in the background."""
 SLICE_MESSAGES: Final = 1_024
 """Messages changed in one slice: up to 4 ms if they move."""
-SLICE_BYTES: Final = 16 << 20
-"""Bytes that a slice copies: a message that moves, once for each group."""
 PACE_MS: Final = 100
 """A job with a rate works ten times a second, not once for every message."""
 _DEAD: Final = int(MessageState.DEAD)
@@ -146,9 +145,7 @@ class JobRunner:
         count = RANGE_ROWS if job.rate is None else min(RANGE_ROWS, 256 + 8 * int(job.allowed))
         origins, sizes, following, stop = read_range(state, job, hour, count, named)
         copies = 0 if job.action == "cancel" else len(groups_of(topic, job))
-        for part in parts_of(copies * sizes, SLICE_MESSAGES, SLICE_BYTES):
-            if job.rate is not None and job.allowed < 1:
-                return
+        for part in parts_of(copies * sizes, SLICE_MESSAGES, MOVED_BYTES_MAX):
             end = state.log.end_position
             whole = self._slice(job, topic, origins[part], clock())
             if state.log.end_position != end:
@@ -182,14 +179,14 @@ class JobRunner:
             yield from self._flush()
 
     def _slice(self, job: Job, topic: Topic, origins: Int64Array, now_ms: int) -> bool:
-        """Act on the matching ones of these messages; False if the rate left some for later."""
+        """Act on the matching ones of these messages; False if the rate is used up."""
         state = self._state
         groups = groups_of(topic, job)
         founds = [find_origins(state, origins, topic, now_ms, group) for group in groups]
         matches = [matching(self._state, job, found) for found in founds]
         at = np.flatnonzero(np.any(matches, axis=0)) if matches else np.zeros(0, np.int64)
         last = int(origins[-1])
-        whole = job.rate is None or len(at) <= int(job.allowed)
+        whole = job.rate is None or len(at) < int(job.allowed)
         if not whole:
             at = at[: int(job.allowed)]
             last = int(origins[at[-1]])

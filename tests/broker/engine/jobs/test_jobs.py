@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from delaylog.broker.engine.apply.move_frames import MOVED_BYTES_MAX
 from delaylog.broker.engine.errors import BadRequestError, NotLeadingError
 from delaylog.broker.engine.jobs import jobs
 from delaylog.broker.engine.jobs.job_table import ENDED_KEPT, Job
@@ -354,7 +355,7 @@ def test_a_job_copies_large_messages_in_portions(host) -> None:
 
     job = host.begin_job("reschedule", deliver_at_ms=host.now_ms + 2 * HOUR)
     host.engine.run_inline(watched(host.engine.jobs.work(lambda: host.now_ms)))
-    assert max(sizes) < jobs.SLICE_BYTES + pile.bytes_max
+    assert max(sizes) < MOVED_BYTES_MAX + pile.bytes_max
     assert (job.state, job.done) == ("done", n)
 
 
