@@ -79,13 +79,25 @@ def _unordered_pairs(argv: Argv, ours: Node, theirs: Node) -> bool:
 
 
 def _scan(argv: Argv, ours: Node, theirs: Node) -> bool:
-    """Of two scans that are over: the cursors are equal, the elements in any order."""
+    """Of two scans that are over: the cursors are equal, the elements in any order. What follows a
+    cursor that no scan gave is open.
+    """
+    begins = argv[SCANS[argv[0].upper()]]
+    if begins != b"0":
+        return ours.kind == theirs.kind
     if not (isinstance(ours.value, tuple) and isinstance(theirs.value, tuple)):
         return False
     if len(ours.value) != 2 or len(theirs.value) != 2 or ours.value[0] != theirs.value[0]:
         return False
     rule = _unordered if argv[0].upper() in (b"SCAN", b"SSCAN") else _unordered_pairs
     return rule(argv, ours.value[1], theirs.value[1])
+
+
+def _config(argv: Argv, ours: Node, theirs: Node) -> bool:
+    """Who asks for all settings is told ports, paths and some that only one of two servers has."""
+    if any(b"*" in word for word in argv[2:]):
+        return ours.kind == theirs.kind
+    return _unordered_pairs(argv, ours, theirs)
 
 
 def _shape(argv: Argv, ours: Node, theirs: Node) -> bool:
@@ -172,7 +184,8 @@ def _script(argv: Argv, ours: Node, theirs: Node) -> bool:
 _RULES: dict[bytes, Same] = {
     **dict.fromkeys((b"SMEMBERS", b"KEYS"), _unordered),
     **dict.fromkeys((b"HKEYS", b"HVALS", b"PUBSUB CHANNELS"), _unordered),
-    **dict.fromkeys((b"HGETALL", b"CONFIG GET"), _unordered_pairs),
+    b"HGETALL": _unordered_pairs,
+    b"CONFIG GET": _config,
     **dict.fromkeys(SCANS, _scan),
     b"TTL": _near_s,
     b"PTTL": _near_ms,

@@ -46,7 +46,7 @@ class Form:
             self.names = self.names[:1]
         self.name = self.names[0]
         self.blocks = bool(re.search(r"\bB[LRZ]|BLOCK", self.text))
-        self.timed = bool(re.search(r"\b(p?ttl|p?at)\b", self.text))
+        self.is_delicate = bool(re.search(r"\b(p?ttl|p?at)\b|CLIENT KILL", self.text))
         self.words = _Reader(self.text, pools).whole()
 
 
@@ -69,7 +69,7 @@ def commands(chosen: Sequence[Form], *, spoilt: bool = True) -> Words:
     for form in chosen:
         words = form.words
         if spoilt and not form.blocks:
-            spoils = gently if form.timed else how
+            spoils = gently if form.is_delicate else how
             words = st.builds(lambda argv, spoil: spoil(argv), words, spoils)
         deck += [words] * form.weight
     return st.sampled_from(deck).flatmap(lambda words: words)
@@ -144,7 +144,9 @@ _Spoil = Callable[[Argv], Argv]
 
 
 def _spoils(*, gently: bool) -> list[SearchStrategy[_Spoil]]:
-    """Gently: no word becomes a time to live so short that it ends between two replies."""
+    """Gently: no word becomes a time to live so short that it ends between two replies, or the
+    number of a client, which would end a session of the tests on one side.
+    """
     where = st.integers(0, 9)
     junk = st.sampled_from([word for word in JUNK if not (gently and word == b"1")])
     keep: SearchStrategy[_Spoil] = st.just(lambda argv: argv)

@@ -192,7 +192,6 @@ return {err=5}
 return {'a', {err='inner error'}, {ok='inner ok'}}
 #!lua\nreturn 1
 return redis.call('publish', 'news', 'x')
-return redis.call('object', 'encoding', KEYS[1])
 return redis.call('SET', KEYS[1], 'v', 'GET')
 return redis.call('expire', KEYS[1], 100)
 return redis.call('client', 'getname')
