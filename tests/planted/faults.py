@@ -20,6 +20,8 @@ class Fault(NamedTuple):
     """The files that find it, or single tests (`FILE::TEST`) of files that take long."""
     old: str
     new: str
+    fixes: str = ""
+    """The commit that mended it, if it was once in the product."""
 
     def planted(self, text: str) -> str:
         """The file's text with the fault. ValueError unless there is exactly one place for it."""
