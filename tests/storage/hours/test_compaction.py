@@ -344,6 +344,31 @@ def test_a_compaction_that_finds_no_descriptor(
     assert at > 2
 
 
+def test_a_compaction_behind_a_replacement_without_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first one finds no descriptor once its files have their names, so its marker stays. The
+    second one is closed half way: a start must not take its files for those of the first.
+    """
+    disk = FakeDisk()
+    store, model = filled(disk)
+    with monkeypatch.context() as patched:
+        sync, calls = disk.sync_folder, count()
+
+        def sync_folder(path: str) -> None:
+            if next(calls) >= 2:
+                raise NoDescriptorError("no descriptor is free")
+            sync(path)
+
+        patched.setattr(disk, "sync_folder", sync_folder)
+        with pytest.raises(NoDescriptorError):
+            run(compaction_of(store))
+    add(store, model, 120)
+    check(store, model, GONE)
+    work = compaction_of(store)
+    run(islice(work, 2))
+    work.close()
+    check_restart(disk, store, model, GONE)
+
+
 def test_heads_that_a_split_drops_while_files_are_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     """The old heads are not written over the file of the new ones."""
     monkeypatch.setattr(open_hours, "HEADS_KEPT_MAX", 0)
