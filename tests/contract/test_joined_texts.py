@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delaylog.contract.members import join_texts, split_texts
+from delaylog.contract.members import QueryTexts, join_texts, split_texts
 
 
 @given(st.lists(st.text(st.sampled_from("a,\\\n\u00e9")), min_size=1))
@@ -29,3 +29,4 @@ def test_texts_round_trip(texts: list[str]) -> None:
 )
 def test_parameters(joined: str, texts: list[str]) -> None:
     assert split_texts(joined) == texts
+    assert QueryTexts("tags", "Tags.", 9).check(joined) == texts
