@@ -328,7 +328,9 @@ def write_checkpoint(
     position: int,
     log_from: int | None = None,
 ) -> list[Kept]:
-    """Write a checkpoint durably and remove all but the newest two; return these, oldest first.
+    """Write a checkpoint durably; return those of the newest two that are intact, oldest first.
+
+    Older ones are removed if both are intact.
 
     `log_from` = the position from which a start from it reads the log, if not its own position.
     """
@@ -342,9 +344,12 @@ def write_checkpoint(
     head = seal_parts(CHECKPOINT_MAGIC, parts, a=position, b=behind, level=level)
     replace_file(fs, f"{folder}/{_PREFIX}{number}", [head, *parts])
     fs.sync_folder(folder)
-    for name in checkpoint_names(fs, folder)[:-KEPT]:
-        fs.unlink(f"{folder}/{name}")
-    return kept_checkpoints(fs, folder)
+    kept = kept_checkpoints(fs, folder)
+    # A damaged one frees no older one either: nothing else that a start from it needs is removed.
+    if len(kept) == KEPT:
+        for name in checkpoint_names(fs, folder)[:-KEPT]:
+            fs.unlink(f"{folder}/{name}")
+    return kept
 
 
 def kept_checkpoints(fs: FileSystem, folder: str) -> list[Kept]:

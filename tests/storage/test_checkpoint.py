@@ -82,6 +82,18 @@ def test_a_damaged_one_does_not_count_as_kept() -> None:
     assert write_checkpoint(disk, FOLDER, state(3), 300) == [Kept(300, 300)]
 
 
+def test_a_damaged_one_removes_no_older_one() -> None:
+    """Two that can be read stay there until the newest two are intact."""
+    disk = written(2)
+    disk.flip("data/checkpoint-2", 300)
+    write_checkpoint(disk, FOLDER, state(3), 300)
+    disk.flip("data/checkpoint-3", 300)
+    assert load_newest(disk, FOLDER) == Checkpoint(state(1), 100)
+    disk.flip("data/checkpoint-3", 300)
+    write_checkpoint(disk, FOLDER, state(4), 400)
+    assert checkpoint_names(disk, FOLDER) == ["checkpoint-3", "checkpoint-4"]
+
+
 def test_log_in_front_of_it_may_be_needed_too() -> None:
     """What a checkpoint says of that is kept with it, whatever the other one needs."""
     disk = written(2)
