@@ -136,7 +136,8 @@ class Waiters:
     def __init__(self) -> None:
         self.streams = OpenStreams()
         self._queues: dict[WaitKey, _Line] = {}
-        self._filters: dict[GroupKey, set[Hashable]] = {}
+        self._filters: dict[GroupKey, dict[Hashable, None]] = {}
+        """The filters of each group's queues, in the order in which these began."""
         self._closed = False
 
     def __len__(self) -> int:
@@ -163,7 +164,7 @@ class Waiters:
         queue = self._queues.get(key)
         if queue is None:
             queue = self._queues[key] = OrderedDict()
-            self._filters.setdefault(key[0], set()).add(key[1])
+            self._filters.setdefault(key[0], {})[key[1]] = None
         queue[place.future] = takes
         return place
 
@@ -176,7 +177,7 @@ class Waiters:
         if not queue:
             del self._queues[key]
             filters = self._filters[key[0]]
-            filters.discard(key[1])
+            filters.pop(key[1], None)
             if not filters:
                 del self._filters[key[0]]
 
