@@ -260,7 +260,7 @@ class ShortRequest(ShortCall):
         """
         if self.gone:
             return
-        self.gone = True
+        self.gone, self._on_gone = True, None
         try:
             self.origin.answer(composed)
         except Exception as error:
@@ -273,7 +273,7 @@ class ShortRequest(ShortCall):
         """The call cannot be answered: the connection must end."""
         facts = {"path": self._path, "request_id": self.request_id}
         log.error("unexpected error", exc_info=error, extra=facts)
-        self.gone = True
+        self.gone, self._on_gone = True, None
         self.origin.force_close()
         self.origin.end_call()
 
@@ -286,7 +286,7 @@ class ShortRequest(ShortCall):
             answer = problem_answer(problem)
         except Exception:
             # The refusal could not be made: without an answer the connection must end.
-            self.gone = True
+            self.gone, self._on_gone = True, None
             self.origin.force_close()
             self.origin.end_call()
             return
@@ -300,5 +300,6 @@ class ShortRequest(ShortCall):
         """The client has left."""
         if not self.gone:
             self.gone = True
-            if self._on_gone is not None:
-                self._on_gone()
+            call, self._on_gone = self._on_gone, None
+            if call is not None:
+                call()

@@ -19,6 +19,7 @@ from delaylog.broker.engine.errors import NotLeadingError
 from delaylog.broker.engine.late.demand import EVERYTHING, IDS, Masks
 from delaylog.broker.engine.late.timeline import GroupKey
 from delaylog.broker.engine.model import Delivery
+from delaylog.broker.engine.state import EngineState
 from delaylog.broker.host.waiters import Place, TopicKey
 
 Made = TypeVar("Made")
@@ -30,7 +31,6 @@ class Asking:
     """A receive in progress: how long it waits, and that the timeline counts its consumer."""
 
     __slots__ = (
-        "_ended",
         "_group",
         "_masks",
         "asked_ms",
@@ -46,18 +46,19 @@ class Asking:
         self._masks = EVERYTHING if call.only is None else call.only.masks
         if call.ids is not None:
             self._masks = IDS
-        self.state = node.engine.state
+        self.state: EngineState | None = node.engine.state
+        """None once it asks no more: an error may keep this object, and no engine that was replaced
+        may stay with it."""
         self.asked_ms = node.clock.now_ms()
         self.until_s = node.time_s() + call.wait_ms / 1000
         self._group = (*key, call.group)
-        self._ended = False
         begin_asking(node, self._group, self._masks, self.asked_ms)
 
     def end(self) -> None:
         """Tell the timeline that the consumer asks no more."""
-        if not self._ended:
-            self._ended = True
-            self.state.timeline.end_asking(self._group, self.node.clock.now_ms(), self._masks)
+        state, self.state = self.state, None
+        if state is not None:
+            state.timeline.end_asking(self._group, self.node.clock.now_ms(), self._masks)
 
     @property
     def left_s(self) -> float:
@@ -67,6 +68,7 @@ class Asking:
     def must_look_again(self) -> float | None:
         """After a look-up without messages: seconds until the next one; None = wait to be woken."""
         node, state, call = self.node, self.state, self.call
+        assert state is not None, "it still asks"
         topic = state.topics.get(self.key)
         group = the_group(topic, call.group)
         if topic is None or group is None:
@@ -111,7 +113,7 @@ def begin_asking(node: ServingNode, key: GroupKey, masks: Masks, now_ms: int) ->
 
 async def look(asking: Asking) -> Delivery | None:
     """Look for messages, and wait for them; None if there were none in time."""
-    node, state, call = asking.node, asking.state, asking.call
+    node, call = asking.node, asking.call
     key = waiting_key(asking.key, call)
     while True:
         may = False
@@ -124,7 +126,7 @@ async def look(asking: Asking) -> Delivery | None:
                 node.waiters.wake(key)
         if not may:
             return None
-        if node.engine.state is not state:
+        if node.engine.state is not asking.state:
             raise NotLeadingError(_CHANGED)
         found = await node.turn.receives.receive(asking.key, call)
         if found is None:
@@ -133,7 +135,7 @@ async def look(asking: Asking) -> Delivery | None:
         if isinstance(found, Delivery):
             return found
         try:
-            if node.engine.state is not state:
+            if node.engine.state is not asking.state:
                 raise NotLeadingError(_CHANGED)
             again_s = asking.must_look_again()
             if again_s is not None:
@@ -253,12 +255,12 @@ class Poll(ABC, Generic[Made]):
         """Messages may be ready, the time is up, or the node stops."""
         if self._place is None or self.gone:
             return
-        node, state = self.asking.node, self.asking.state
+        node = self.asking.node
         try:
             self._leave(looks=True)
             if not future.done() or future.cancelled():
                 self._found(None)
-            elif node.role.may_deliver() and node.engine.state is state:
+            elif node.role.may_deliver() and node.engine.state is self.asking.state:
                 self.look()
             else:
                 self._looks = True
@@ -270,7 +272,12 @@ class Poll(ABC, Generic[Made]):
         """Go on as a task, with what was found."""
         self._task = asyncio.get_running_loop().create_task(self._finish(found))
         # A task that is cancelled before it begins runs none of its code.
-        self._task.add_done_callback(lambda _: self.end())
+        self._task.add_done_callback(self._over)
+
+    def _over(self, _: asyncio.Task[None]) -> None:
+        # How it ended refers to this poll: the collector may have frozen both.
+        self._task = None
+        self.end()
 
     async def _finish(self, found: Looked) -> None:
         try:

@@ -26,7 +26,13 @@ from delaylog.broker.engine.limits import Limits
 from delaylog.broker.engine.send.producers import FirstAnswer
 from delaylog.broker.host.clock import BrokerClock
 from delaylog.broker.host.machine import REAL
+from delaylog.broker.host.watch.audit_files import AuditSettings
+from delaylog.broker.host.watch.audit_log import AuditLog
+from delaylog.broker.host.watch.metrics import Metrics
 from delaylog.broker.keyspace.running.executor import Executor
+from delaylog.broker.web.app import HttpFace
+from delaylog.broker.web.mounts import Mounts
+from delaylog.broker.web.request_heads import RequestChecks
 from delaylog.storage.errors import CorruptionError
 from delaylog.storage.files.file_system import File
 from delaylog.storage.files.os_file_system import OsFileSystem
@@ -227,6 +233,47 @@ async def test_replaced_engines_are_freed_without_the_collector(it: Place) -> No
     finally:
         gc.enable()
     assert it.values == it.keys
+
+
+async def test_no_waiting_receive_keeps_a_replaced_engine(it: Place) -> None:
+    """Neither one whose client has left nor one that was refused on a connection that stays."""
+    node = it.node
+    settings = AuditSettings("off")
+    audit = AuditLog(it.fs, f"{it.folder}/audit", 0, settings, REAL, node.space.make_room)
+    face = HttpFace(node, Metrics(node), Mounts(), RequestChecks(["localhost"], ()), audit)
+    audit.start()
+    port = await face.start("127.0.0.1", 0)
+    request = (
+        b"POST /v1/topics/orders/receive HTTP/1.1\r\nHost: localhost\r\n"
+        b"Content-Type: application/json\r\nContent-Length: 17\r\n\r\n" + b'{"wait_ms":60000}'
+    )
+    gc.collect()
+    gc.disable()
+    try:
+        old = [ref(it.engine), ref(it.engine.state)]
+        del it.engine
+        streams = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
+        for _, writer in streams:
+            writer.write(request)
+        await until(lambda: len(it.node.waiters) == len(streams))
+        streams[0][1].transport.abort()
+        await until(lambda: len(it.node.waiters) == 1)
+        await it.node.exchange.replace_engine(it.make)
+        it.node.waiters.end_leading(NotLeadingError("gone"))
+        assert b" 503 " in await streams[1][0].readline()
+        # The dispatcher of an engine that does not lead has failed, with an error that refers to
+        # it, and its node does no more work by itself.
+        it.fatal.clear()
+        while node.engine.state.free_slice():
+            pass
+        node.holds.look(NOW_MS)
+        await until(lambda: not any(one() for one in old))
+        streams[1][1].close()
+    finally:
+        gc.enable()
+        await face.close_listener()
+        await face.stop()
+        await audit.stop()
 
 
 async def test_a_checkpoint_that_came_meanwhile_counts(it: Place) -> None:
