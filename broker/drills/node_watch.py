@@ -127,11 +127,12 @@ def growth_faults(rounds: Sequence[tuple[int, dict[int, Held]]], growth: float) 
     `rounds` = for each round the node that led before it, and what the nodes held afterwards;
     `growth` = the share that is allowed in addition, for example 0.2. The memory of a node is
     compared with the first round that ended a leadership of its own: a leader has what no follower
-    needs, and frees it then. All else is compared with the first round.
+    needs, and frees it then. Of all else the most in the first tenth of the rounds is compared with
+    the least in the last tenth: clients keep idle connections to leaders of before.
     """
     if not rounds:
         return []
-    first, last = rounds[0][1], rounds[-1][1]
+    last, tenth = rounds[-1][1], max(len(rounds) // 10, 1)
     deposed: dict[int, tuple[int, Held]] = {}
     for number, (led, held) in enumerate(rounds, 1):
         if led in held:
@@ -142,7 +143,8 @@ def growth_faults(rounds: Sequence[tuple[int, dict[int, Held]]], growth: float) 
         if node in last
     ]
     for name, slack in _OF_ALL.items():
-        before, after = (sum(getattr(each, name) for each in one.values()) for one in (first, last))
+        sums = [sum(getattr(each, name) for each in held.values()) for _, held in rounds]
+        before, after = max(sums[:tenth]), min(sums[-tenth:])
         compared.append((f"{name} of all nodes", 1, before, after, slack))
     return [
         f"{what}: {before:,} after round {number}, {after:,} after round {len(rounds)}; allowed "
