@@ -108,8 +108,9 @@ class World:
         self.horizon_ms = self.broker.options.limits.horizon_ms
         self.full_ms = 0
         """When the disk became full; 0 while it has space."""
-        self.seen_ms = 0
-        """The latest time that the broker has answered; 0 = its clock may have gone back since."""
+        self.seen_ms = self.seen_since_ms = 0
+        """The latest time that the broker has answered, 0 = its clock may have gone back since; and
+        when that was: answers to calls from before do not count."""
         self.served_ms = 0
         """When the latest process began to serve."""
         self.schedules: dict[tuple[str, str], None] = {}
@@ -239,7 +240,7 @@ class World:
         began = self.now_ms()
         self.records.mark("clock", began, self.now_ms() + 1_000)
         await actor.call("POST", "/v1/clock", {"accept": True})
-        self.seen_ms = 0
+        self.seen_ms, self.seen_since_ms = 0, self.now_ms()
         self.records.mark("clock", began, self.now_ms())
 
     # ------------------------------------------------------------------ the run
@@ -300,7 +301,8 @@ class World:
             if process is None or not process.is_dead:
                 if broker.serves:
                     self.net.process = process
-                    self.seen_ms, self.served_ms = 0, self.high_ms()
+                    self.seen_ms, self.seen_since_ms = 0, self.now_ms()
+                    self.served_ms = self.high_ms()
                     self._served.set()
                 await broker.changed.wait()
                 continue
