@@ -13,6 +13,11 @@ class CommandError(Exception):
         self.text = text
 
 
+def c_text(text: bytes) -> bytes:
+    """A text up to its first zero byte, as C prints it."""
+    return text.partition(b"\0")[0]
+
+
 WRONG_TYPE: Final = b"WRONGTYPE Operation against a key holding the wrong kind of value"
 SYNTAX: Final = b"ERR syntax error"
 NOT_INTEGER: Final = b"ERR value is not an integer or out of range"

@@ -10,7 +10,7 @@ from typing import Final
 
 from delaylog.broker.keyspace.command import Args
 from delaylog.broker.keyspace.commands.arguments import Option, Options, at_least, read_options
-from delaylog.broker.keyspace.errors import CommandError, syntax
+from delaylog.broker.keyspace.errors import CommandError, c_text, syntax
 from delaylog.broker.keyspace.registry import COMMANDS, Run, command
 from delaylog.broker.keyspace.replies import OK, PONG, Map, Reply, Status, Verbatim
 from delaylog.broker.keyspace.running.session import Session, forget_watches
@@ -108,7 +108,7 @@ def auth(run: Run, argv: Args) -> Reply:
 
 
 def _bad_hello(word: bytes) -> CommandError:
-    return CommandError(b"ERR Syntax error in HELLO option '%b'" % word)
+    return CommandError(b"ERR Syntax error in HELLO option '%b'" % c_text(word))
 
 
 def _name(text: bytes) -> bytes:
@@ -234,7 +234,7 @@ def client_setinfo(run: Run, argv: Args) -> Reply:
     """Set the client library of this connection: LIB-NAME name, LIB-VER version."""
     which, value = argv[2].lower(), argv[3]
     if which not in (b"lib-name", b"lib-ver"):
-        raise CommandError(b"ERR Unrecognized option '%b'" % argv[2])
+        raise CommandError(b"ERR Unrecognized option '%b'" % c_text(argv[2]))
     check_name(value, which)
     if which == b"lib-name":
         run.session.library = value
@@ -336,7 +336,7 @@ def client_list(run: Run, argv: Args) -> Reply:
 def _type(word: bytes) -> bytes:
     known = _TYPES.get(word.lower())
     if known is None:
-        raise CommandError(b"ERR Unknown client type '%b'" % word)
+        raise CommandError(b"ERR Unknown client type '%b'" % c_text(word))
     return known
 
 

@@ -17,7 +17,7 @@ from typing import Final
 from delaylog.broker.keyspace.command import Args
 from delaylog.broker.keyspace.commands.arguments import Option, Options, at_least, read_options
 from delaylog.broker.keyspace.commands.stream_entries import shown
-from delaylog.broker.keyspace.errors import NO_SUCH_KEY, CommandError, syntax
+from delaylog.broker.keyspace.errors import NO_SUCH_KEY, CommandError, c_text, syntax
 from delaylog.broker.keyspace.registry import Run, command
 from delaylog.broker.keyspace.replies import NO_ARRAY, OK, Map, Reply
 from delaylog.broker.keyspace.values.number_texts import INT64_MAX, to_int
@@ -42,22 +42,17 @@ _NO_STREAM: Final = (
 )
 
 
-def _c_text(text: bytes) -> bytes:
-    """Return a text up to its first zero byte, as C prints it."""
-    return text.partition(b"\0")[0]
-
-
 def no_group(key: bytes, group: bytes) -> CommandError:
     """Return the error for a group that does not exist."""
     return CommandError(
-        b"NOGROUP No such consumer group '%b' for key name '%b'" % (_c_text(group), _c_text(key))
+        b"NOGROUP No such consumer group '%b' for key name '%b'" % (c_text(group), c_text(key))
     )
 
 
 def no_key_or_group(key: bytes, group: bytes, where: bytes = b"") -> CommandError:
     """Return the error for a group or a key that does not exist."""
     return CommandError(
-        b"NOGROUP No such key '%b' or consumer group '%b'%b" % (_c_text(key), _c_text(group), where)
+        b"NOGROUP No such key '%b' or consumer group '%b'%b" % (c_text(key), c_text(group), where)
     )
 
 
@@ -348,7 +343,7 @@ def log_group(run: Run, key: bytes, group: Group, name: bytes) -> None:
 
 
 def _unrecognized(word: bytes) -> CommandError:
-    return CommandError(b"ERR Unrecognized XCLAIM option '%b'" % word.partition(b"\0")[0])
+    return CommandError(b"ERR Unrecognized XCLAIM option '%b'" % c_text(word))
 
 
 _BAD_OPTION: Final = b"ERR Invalid %b option argument for XCLAIM"
