@@ -20,4 +20,8 @@ def test_it_can_be_planted(fault: Fault) -> None:
 
 
 def test_names_are_unique() -> None:
-    assert len({each.name for each in FAULTS}) == len(FAULTS) >= 60
+    assert len({each.name for each in FAULTS}) == len(FAULTS) >= 120
+
+
+def test_many_bring_a_mended_fault_back() -> None:
+    assert sum(bool(each.fixes) for each in FAULTS) >= 50
