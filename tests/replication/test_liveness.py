@@ -113,7 +113,7 @@ def test_another_node_serves_within_a_second_of_a_kill() -> None:
 
 
 def test_two_suggested_leaders_do_not_duel_for_ever() -> None:
-    """Both are suggested again and again, since a node ignores what comes soon after an election."""
+    """Both are suggested again and again: a node ignores what comes soon after an election."""
     for seed in range(tries(60)):
         world, old = started(seed)
         world.crash(old)
