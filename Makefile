@@ -40,7 +40,7 @@ CORE_TESTS = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 APART := --ignore=tests/redis --ignore=tests/frameworks --ignore=tests/languages --ignore=tests/spark --ignore=tests/ui
 
 .DEFAULT_GOAL := help
-.PHONY: help venv lint audit format twins check test environments durations test-core test-redis test-frameworks test-languages test-spark test-ui pictures nightly drills planted simulate drills-core drills-spark demo demo-spark bench bench-full bench-spark bench-eta clean
+.PHONY: help venv lint audit format twins check test durations test-core test-redis test-frameworks test-languages test-spark test-ui pictures nightly drills planted simulate drills-core drills-spark demo demo-spark bench bench-full bench-spark bench-eta clean
 
 help:  ## say what there is
 	@sed -n 's/^\([a-z-]*\)[ a-z]*:.*## \(.*\)/  make \1  \t\2/p' Makefile | expand -t 22
@@ -150,11 +150,7 @@ check: venv  ## the tests of wheel, storage, replication, engine and keyspace: n
 
 # Random searches make three tenths of their examples, and five times all of them at night.
 test: export DELAYLOG_EFFORT ?= 0.3
-test: venv test-core environments test-redis test-frameworks test-languages test-spark test-ui  ## all tests but the drills
-
-environments: venv  # those of the tests below, two at a time
-	$(MAKE) --no-print-directory -j 2 $(CLIENTS_READY) $(OLDER_READY) $(LANGUAGES_READY) \
-	  $(DEMO_SPARK_READY) .venv-spark-4.0/ready $(UI_READY)
+test: venv test-core test-redis test-frameworks test-languages test-spark test-ui  ## all tests but the drills
 
 durations:  ## run `test` and record what each file took, from which its order follows
 	DELAYLOG_RECORD_DURATIONS=1 $(MAKE) --no-print-directory test
