@@ -135,25 +135,24 @@ class Waiters:
 
     def __init__(self) -> None:
         self.streams = OpenStreams()
-        self._queues: dict[WaitKey, _Line] = {}
-        self._filters: dict[GroupKey, dict[Hashable, None]] = {}
-        """The filters of each group's queues, in the order in which these began."""
+        self._lines: dict[GroupKey, dict[Hashable, _Line]] = {}
+        """The queues of each group by their filters, in the order in which these began."""
         self._closed = False
 
     def __len__(self) -> int:
-        return sum(len(queue) for queue in self._queues.values())
+        return sum(map(self.waiting, self._lines))
 
     def waiting(self, group: GroupKey) -> int:
         """Number of calls that wait for a group, with any filter."""
-        return sum(len(self._queues[group, only]) for only in self._filters.get(group, ()))
+        return sum(map(len, self._lines.get(group, {}).values()))
 
     def awaited(self, group: GroupKey) -> bool:
         """Whether a call waits for a group."""
-        return group in self._filters
+        return group in self._lines
 
     def groups(self) -> list[GroupKey]:
         """Groups with waiting calls."""
-        return list(self._filters)
+        return list(self._lines)
 
     def join(self, key: WaitKey, takes: int = 1) -> Place:
         """Enter a queue; `takes` is the largest number of messages that the caller takes."""
@@ -161,36 +160,37 @@ class Waiters:
         if self._closed:
             place.future.cancel()
             return place
-        queue = self._queues.get(key)
-        if queue is None:
-            queue = self._queues[key] = OrderedDict()
-            self._filters.setdefault(key[0], {})[key[1]] = None
-        queue[place.future] = takes
+        group, only = key
+        lines = self._lines.setdefault(group, {})
+        line = lines.get(only)
+        if line is None:
+            line = lines[only] = OrderedDict()
+        line[place.future] = takes
         return place
 
     def leave(self, key: WaitKey, future: asyncio.Future[None]) -> None:
         """Remove a waiter from its queue."""
-        queue = self._queues.get(key)
-        if queue is None:
+        group, only = key
+        lines = self._lines.get(group, {})
+        line = lines.get(only)
+        if line is None:
             return
-        queue.pop(future, None)
-        if not queue:
-            del self._queues[key]
-            filters = self._filters[key[0]]
-            filters.pop(key[1], None)
-            if not filters:
-                del self._filters[key[0]]
+        line.pop(future, None)
+        if not line:
+            del lines[only]
+            if not lines:
+                del self._lines[group]
 
     def wake_all(self, group: GroupKey, count: int) -> None:
         """Messages are ready in a group: wake waiters of each of its queues."""
-        for only in list(self._filters.get(group, ())):
+        for only in list(self._lines.get(group, ())):
             # How many of the messages match a filter is not known, so one waiter checks.
             self.wake((group, only), count if only is None else 1)
 
     def wake_everyone(self, group: GroupKey) -> None:
         """Wake all waiters of a group, for example because it was removed and their calls fail."""
-        for only in list(self._filters.get(group, ())):
-            for _ in range(len(self._queues[group, only])):
+        for only, line in list(self._lines.get(group, {}).items()):
+            for _ in range(len(line)):
                 self.wake((group, only))
 
     def drop(self, group: GroupKey) -> None:
@@ -212,9 +212,10 @@ class Waiters:
 
     def wake(self, key: WaitKey, count: int = 1) -> None:
         """Wake the first waiters of a queue, enough to take `count` messages together."""
-        queue = self._queues.get(key)
-        while queue and count > 0:
-            future, takes = queue.popitem(last=False)
+        group, only = key
+        line = self._lines.get(group, {}).get(only)
+        while line and count > 0:
+            future, takes = line.popitem(last=False)
             if not future.done():
                 future.set_result(None)
                 count -= takes
@@ -223,9 +224,10 @@ class Waiters:
         """The node stops: end all streams, and make every wait return False, now and later."""
         self._closed = True
         self.streams.end_all(StopsError("the node stops; connect again"))
-        for queue in list(self._queues.values()):
-            for future in queue:
-                future.cancel()
+        for lines in self._lines.values():
+            for line in lines.values():
+                for future in line:
+                    future.cancel()
 
 
 def _expire(future: asyncio.Future[None]) -> None:
