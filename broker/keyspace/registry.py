@@ -11,7 +11,7 @@ from operator import itemgetter
 from typing import Final, TypeAlias
 
 from delaylog.broker.keyspace.command import NO_KEYS, Args, Command, KeyPositions
-from delaylog.broker.keyspace.errors import CommandError
+from delaylog.broker.keyspace.errors import CommandError, c_text
 from delaylog.broker.keyspace.replies import WAITS, ErrorReply, Reply
 from delaylog.broker.keyspace.running.session import Blocked, Session
 from delaylog.broker.keyspace.running.shared_state import SharedState
@@ -246,4 +246,4 @@ def _unknown(argv: Args) -> bytes:
 
 def _excerpt(word: bytes, most: int) -> bytes:
     """Return a client's word for an error: up to `most` bytes, cut at a zero byte."""
-    return word[:most].partition(b"\0")[0]
+    return c_text(word[:most])

@@ -16,7 +16,7 @@ from delaylog.broker.keyspace.commands.arguments import (
     to_cursor,
 )
 from delaylog.broker.keyspace.dumps import BadDump, is_whole, load
-from delaylog.broker.keyspace.errors import NO_SUCH_KEY, NOT_INTEGER, CommandError, syntax
+from delaylog.broker.keyspace.errors import NO_SUCH_KEY, NOT_INTEGER, CommandError, c_text, syntax
 from delaylog.broker.keyspace.keyspace import TYPE_NAMES
 from delaylog.broker.keyspace.registry import Run, command
 from delaylog.broker.keyspace.replies import OK, Reply, Status
@@ -171,7 +171,7 @@ _NO_LINES: Final = bytes.maketrans(b"\r\n", b"  ")
 
 
 def _unsupported(word: bytes) -> CommandError:
-    shown = word.split(b"\0")[0].translate(_NO_LINES)
+    shown = c_text(word).translate(_NO_LINES)
     return CommandError(b"ERR Unsupported option " + shown)
 
 

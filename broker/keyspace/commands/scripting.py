@@ -11,7 +11,7 @@ from typing import Final
 
 from delaylog.broker.keyspace.command import Args
 from delaylog.broker.keyspace.commands.arguments import Option, Options, read_options
-from delaylog.broker.keyspace.errors import NO_SCRIPT, NOT_INTEGER, CommandError, syntax
+from delaylog.broker.keyspace.errors import NO_SCRIPT, NOT_INTEGER, CommandError, c_text, syntax
 from delaylog.broker.keyspace.registry import WORDS, Run, command, find_command
 from delaylog.broker.keyspace.replies import OK, ErrorReply, Map, Members, Reply, Status
 from delaylog.broker.keyspace.running.session import Session
@@ -290,7 +290,7 @@ _LIST_OPTIONS: Final[Options] = {
 def _bad_list(word: bytes) -> CommandError:
     if word.lower() == b"libraryname":
         return CommandError(b"ERR library name argument was not given")
-    return CommandError(b"ERR Unknown argument %b" % word.split(b"\0")[0])
+    return CommandError(b"ERR Unknown argument %b" % c_text(word))
 
 
 @command("function|list", -2, "scripting", "noscript")

@@ -40,7 +40,7 @@ from importlib import resources
 from importlib.util import find_spec
 from typing import Any, Final, TypeAlias
 
-from delaylog.broker.keyspace.errors import CommandError
+from delaylog.broker.keyspace.errors import CommandError, c_text
 from delaylog.broker.keyspace.replies import (
     NO_ARRAY,
     OK,
@@ -297,9 +297,9 @@ def _read(stream: Iterator[Any]) -> Reply:
     if kind == 1:
         return [_read(stream) for _ in range(value)]
     if kind == 2:
-        return Status(line(value.split(b"\0")[0]))
+        return Status(line(c_text(value)))
     assert kind == 3, kind
-    return ErrorReply(line(value.split(b"\0")[0].rstrip(b"\r\n")))
+    return ErrorReply(line(c_text(value).rstrip(b"\r\n")))
 
 
 # ------------------------------------------------------------------------------------ the state

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
-from delaylog.broker.keyspace.errors import NO_SCRIPT, CommandError
+from delaylog.broker.keyspace.errors import NO_SCRIPT, CommandError, c_text
 from delaylog.broker.keyspace.replies import ErrorReply, Reply
 from delaylog.broker.keyspace.scripts.runtime import (
     LIMITS,
@@ -234,7 +234,7 @@ class Scripts:
             if source is None:
                 raise CommandError(line(text + b" script: " + name)) from None
             tail = b" script: %s, on %s:%d." % (name, source, where or 0)
-            raise CommandError(line(text.split(b"\0")[0].rstrip(b"\r\n") + tail)) from None
+            raise CommandError(line(c_text(text).rstrip(b"\r\n") + tail)) from None
         finally:
             self.running = False
             self.read_only = False

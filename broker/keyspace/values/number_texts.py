@@ -13,7 +13,7 @@ from typing import Final
 
 import numpy as np
 
-from delaylog.broker.keyspace.errors import NOT_FLOAT, NOT_INTEGER, CommandError
+from delaylog.broker.keyspace.errors import NOT_FLOAT, NOT_INTEGER, CommandError, c_text
 
 INT64_MAX: Final = 2**63 - 1
 INT64_MIN: Final = -(2**63)
@@ -109,7 +109,7 @@ def to_bound(text: bytes) -> float | None:
             return float(text)
         except ValueError:
             return None
-    text = text.partition(b"\0")[0]
+    text = c_text(text)
     if not text:
         return 0.0
     try:

@@ -23,7 +23,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from sortedcontainers import SortedDict
 
-from delaylog.broker.keyspace.errors import CommandError
+from delaylog.broker.keyspace.errors import CommandError, c_text
 from delaylog.broker.keyspace.values.number_texts import INT64_MAX
 
 # ---------------------------------------------------------------------------------------- order
@@ -214,7 +214,7 @@ def parse_id(text: bytes, missing: int = 0, *, strict: bool = True) -> int:
         return int(ms) << SEQUENCE_BITS | (missing if sequence is None else int(sequence))
     if len(text) > _TEXT_BYTES_MAX:
         raise CommandError(INVALID)
-    text = text.partition(b"\0")[0]
+    text = c_text(text)
     if text in (b"-", b"+"):
         if strict:
             raise CommandError(INVALID)
@@ -229,8 +229,9 @@ def parse_new_id(text: bytes) -> tuple[int, bool]:
 
     Raises CommandError.
     """
-    if len(text) <= _TEXT_BYTES_MAX and text.partition(b"\0")[0][-2:] == b"-*":
-        ms = text.partition(b"\0")[0][:-2]
+    told = c_text(text)
+    if len(text) <= _TEXT_BYTES_MAX and told[-2:] == b"-*":
+        ms = told[:-2]
         if b"-" not in ms:
             return _unsigned(ms) << SEQUENCE_BITS, False
     return parse_id(text), True
