@@ -211,6 +211,7 @@ class ShortRequest(ShortCall):
 
     changes = True
     _on_gone: Callable[[], None] | None = None
+    """None again once the call is over: what it calls refers to this request."""
 
     def __init__(
         self,
@@ -273,6 +274,9 @@ class ShortRequest(ShortCall):
         """The call cannot be answered: the connection must end."""
         facts = {"path": self._path, "request_id": self.request_id}
         log.error("unexpected error", exc_info=error, extra=facts)
+        self._cut()
+
+    def _cut(self) -> None:
         self.gone, self._on_gone = True, None
         self.origin.force_close()
         self.origin.end_call()
@@ -286,9 +290,7 @@ class ShortRequest(ShortCall):
             answer = problem_answer(problem)
         except Exception:
             # The refusal could not be made: without an answer the connection must end.
-            self.gone, self._on_gone = True, None
-            self.origin.force_close()
-            self.origin.end_call()
+            self._cut()
             return
         self.reply(answer)
 

@@ -47,8 +47,8 @@ class Asking:
         if call.ids is not None:
             self._masks = IDS
         self.state: EngineState | None = node.engine.state
-        """None once it asks no more: an error may keep this object, and no engine that was replaced
-        may stay with it."""
+        """None after `end`: the traceback of an error may keep this object, which must not keep an
+        engine that was replaced."""
         self.asked_ms = node.clock.now_ms()
         self.until_s = node.time_s() + call.wait_ms / 1000
         self._group = (*key, call.group)
@@ -68,7 +68,7 @@ class Asking:
     def must_look_again(self) -> float | None:
         """After a look-up without messages: seconds until the next one; None = wait to be woken."""
         node, state, call = self.node, self.state, self.call
-        assert state is not None, "it still asks"
+        assert state is not None, "`end` was not called"
         topic = state.topics.get(self.key)
         group = the_group(topic, call.group)
         if topic is None or group is None:
@@ -275,7 +275,7 @@ class Poll(ABC, Generic[Made]):
         self._task.add_done_callback(self._over)
 
     def _over(self, _: asyncio.Task[None]) -> None:
-        # How it ended refers to this poll: the collector may have frozen both.
+        # The error of a task refers to this poll, and the collector may have frozen both.
         self._task = None
         self.end()
 
