@@ -17,6 +17,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from statistics import median_low
 from typing import Any, Final
 
 from delaylog.broker.drills.timeline import Served, wall_ms
@@ -127,8 +128,8 @@ def growth_faults(rounds: Sequence[tuple[int, dict[int, Held]]], growth: float) 
     `rounds` = for each round the node that led before it, and what the nodes held afterwards;
     `growth` = the share that is allowed in addition, for example 0.2. The memory of a node is
     compared with the first round that ended a leadership of its own: a leader has what no follower
-    needs, and frees it then. Of all else the most in the first tenth of the rounds is compared with
-    the least in the last tenth: clients keep idle connections to leaders of before.
+    needs, and frees it then. Of all else, the median of the first tenth of the rounds is compared
+    with that of the last tenth: clients keep connections to former leaders, and some close.
     """
     if not rounds:
         return []
@@ -144,8 +145,8 @@ def growth_faults(rounds: Sequence[tuple[int, dict[int, Held]]], growth: float) 
     ]
     for name, slack in _OF_ALL.items():
         sums = [sum(getattr(each, name) for each in held.values()) for _, held in rounds]
-        before, after = max(sums[:tenth]), min(sums[-tenth:])
-        compared.append((f"{name} of all nodes", 1, before, after, slack))
+        before, after = median_low(sums[:tenth]), median_low(sums[-tenth:])
+        compared.append((f"{name} of all nodes", tenth, before, after, slack))
     return [
         f"{what}: {before:,} after round {number}, {after:,} after round {len(rounds)}; allowed "
         f"are {growth:.0%} more"

@@ -56,6 +56,18 @@ def test_growth_since_the_first_round(after: Held, named: list[str]) -> None:
     assert all(text.startswith(name) for text, name in zip(texts, named, strict=True))
 
 
+@pytest.mark.parametrize(("leaked", "named"), [(0, 0), (1, 1)])
+def test_a_descriptor_a_round_is_found_among_connections_that_come_and_go(
+    leaked: int, named: int
+) -> None:
+    """In the first round, clients have connections to one node, and later to two or three."""
+    rounds = [
+        (1, {1: Held(100_000, (206 if number == 0 else 264 + number % 3) + leaked * number, 12)})
+        for number in range(100)
+    ]
+    assert len(growth_faults(rounds, 0.2)) == named
+
+
 def test_a_node_that_has_not_led_yet_has_nothing_to_free() -> None:
     """Node 1 comes to lead in the second round, and is deposed in the third one."""
     rounds = [(2, {1: SMALL, 2: LARGE}), (2, {1: LARGE, 2: LARGE}), (1, {1: LARGE, 2: LARGE})]
