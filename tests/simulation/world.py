@@ -109,8 +109,8 @@ class World:
         self.full_ms = 0
         """When the disk became full; 0 while it has space."""
         self.seen_ms = self.seen_since_ms = 0
-        """The latest time that the broker has answered, 0 = its clock may have gone back since; and
-        when that was: answers to calls from before do not count."""
+        """The latest time that the broker has answered to a call that began after `seen_since_ms`;
+        0 = none. At `seen_since_ms` its clock may have gone back."""
         self.served_ms = 0
         """When the latest process began to serve."""
         self.schedules: dict[tuple[str, str], None] = {}
@@ -240,8 +240,11 @@ class World:
         began = self.now_ms()
         self.records.mark("clock", began, self.now_ms() + 1_000)
         await actor.call("POST", "/v1/clock", {"accept": True})
-        self.seen_ms, self.seen_since_ms = 0, self.now_ms()
+        self._clock_may_go_back()
         self.records.mark("clock", began, self.now_ms())
+
+    def _clock_may_go_back(self) -> None:
+        self.seen_ms, self.seen_since_ms = 0, self.now_ms()
 
     # ------------------------------------------------------------------ the run
 
@@ -301,7 +304,7 @@ class World:
             if process is None or not process.is_dead:
                 if broker.serves:
                     self.net.process = process
-                    self.seen_ms, self.seen_since_ms = 0, self.now_ms()
+                    self._clock_may_go_back()
                     self.served_ms = self.high_ms()
                     self._served.set()
                 await broker.changed.wait()

@@ -78,12 +78,19 @@ def _unordered_pairs(argv: Argv, ours: Node, theirs: Node) -> bool:
     return _canon(ours, True) == _canon(theirs, True)
 
 
+def _begins(cursor: bytes) -> bool:
+    """Whether a scan begins with this cursor. What is no number is refused."""
+    try:
+        return int(cursor) == 0
+    except ValueError:
+        return True
+
+
 def _scan(argv: Argv, ours: Node, theirs: Node) -> bool:
-    """Of two scans that are over: the cursors are equal, the elements in any order. What follows a
-    cursor that no scan gave is open.
+    """Of two scans that are over: the cursors are equal, the elements in any order. Redis does not
+    define what follows a cursor that no scan returned.
     """
-    begins = argv[SCANS[argv[0].upper()]]
-    if begins != b"0":
+    if not _begins(argv[SCANS[argv[0].upper()]]):
         return ours.kind == theirs.kind
     if not (isinstance(ours.value, tuple) and isinstance(theirs.value, tuple)):
         return False
@@ -94,8 +101,8 @@ def _scan(argv: Argv, ours: Node, theirs: Node) -> bool:
 
 
 def _config(argv: Argv, ours: Node, theirs: Node) -> bool:
-    """Who asks for all settings is told ports, paths and some that only one of two servers has."""
-    if any(b"*" in word for word in argv[2:]):
+    """All settings include ports, paths and some that only one of two servers has."""
+    if b"*" in argv[2:]:
         return ours.kind == theirs.kind
     return _unordered_pairs(argv, ours, theirs)
 
