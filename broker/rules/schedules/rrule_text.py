@@ -32,6 +32,7 @@ _STAMP: Final = re.compile(r"([0-9]{8})(?:T([0-9]{6})(Z?))?", re.ASCII)
 _OTHER_TIMES: Final = ("VTIMEZONE", "VALARM")
 """Components whose lines say nothing of the event's times."""
 _EVENTS: Final = ("VEVENT", "VTODO", "VJOURNAL")
+"""Components that may have a rule (RFC 5545, 3.6.1 to 3.6.3)."""
 _REFUSED: Final = {
     "RDATE": "send a message with deliver_at_ms for each of its dates",
     "EXRULE": "RFC 5545 has removed it: write the dates as EXDATE",

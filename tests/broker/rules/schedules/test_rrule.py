@@ -294,6 +294,15 @@ def test_lines_around_a_rule_are_understood(text: str) -> None:
     assert members_of_text(members) == members
 
 
+@pytest.mark.parametrize("component", ["VEVENT", "VTODO", "VJOURNAL"])
+def test_a_calendar_of_two_events_is_refused(component: str) -> None:
+    """It would be one schedule with the start of one and the rule of the other."""
+    event = f"BEGIN:{component}\nDTSTART:{START}\nRRULE:FREQ=DAILY\nEND:{component}\n"
+    members_of_text({"rrule": event})
+    with pytest.raises(MemberError, match="it has 2 events: put a schedule for each"):
+        members_of_text({"rrule": event * 2})
+
+
 @pytest.mark.parametrize(
     "exception",
     [
