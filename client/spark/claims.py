@@ -378,7 +378,7 @@ class DelaylogClaimReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _note_end(self, claim: Claim, rows: int, error: ClaimEndedError) -> None:
         self._ended.add(claim)
-        make_audible(logging.WARNING)
+        make_audible()
         log.warning("%s with %s messages has ended: %s", self._said(claim), f"{rows:,}", error)
 
     def _said(self, claim: Claim) -> str:

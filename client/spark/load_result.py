@@ -221,8 +221,12 @@ def _folder() -> Path | None:
         return None
 
 
-def make_audible(level: int) -> None:
-    """Show lines of this level and above, unless this process configures logging itself."""
+def make_audible(level: int = logging.NOTSET) -> None:
+    """Show lines of this level and above, unless this process configures logging itself.
+
+    Without a level, those of the root logger are shown: warnings, where nothing configures it. A
+    level that is set once stays, so only a caller that wants to be more talkative sets one.
+    """
     if log.level == logging.NOTSET:
         log.setLevel(level)
     if not log.hasHandlers():

@@ -252,11 +252,15 @@ def test_what_is_missing_is_a_warning_or_an_error(caplog: pytest.LogCaptureFixtu
     assert last_result() == PARTIAL, "also of a load that fails so"
 
 
-def test_a_person_sees_the_line_where_nothing_configures_logging() -> None:
-    """As in the process in which Spark commits; it copies standard error to that of the driver."""
+@pytest.mark.parametrize("before", ["", "make_audible()"])
+def test_a_person_sees_the_line_where_nothing_configures_logging(before: str) -> None:
+    """As in the process in which Spark commits; it copies standard error to that of the driver.
+    Also where a claim has warned before.
+    """
     code = (
-        "from pyspark_delaylog.load_result import LoadResult\n"
+        "from pyspark_delaylog.load_result import LoadResult, make_audible\n"
         "from pyspark_delaylog.load_result import report\n"
+        f"{before}\n"
         "report(LoadResult('load', 'committed', 5, published=5, results={'created': 5}),"
         " fail_on_partial=False)\n"
     )
