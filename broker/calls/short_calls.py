@@ -111,7 +111,7 @@ def begin_of(call: ApiCall, form: Form) -> Begin | None:
 def _send(call: ShortCall) -> bool:
     node = call.node
     many = call.raw[:1] != b"{"
-    if node.crowded or (many and len(call.raw) > PART_BYTES_MAX):
+    if node.engine.housekeeping.crowded() or (many and len(call.raw) > PART_BYTES_MAX):
         return False
     members = call.read((dict, list))
     if members is None:
@@ -132,7 +132,7 @@ def _send(call: ShortCall) -> bool:
 
 def _send_bulk(call: ShortCall) -> bool:
     node = call.node
-    if node.crowded or not call.fits or len(call.raw) > PART_BYTES_MAX:
+    if node.engine.housekeeping.crowded() or not call.fits or len(call.raw) > PART_BYTES_MAX:
         return False
     batch = decoded_bulk(call.raw, node.engine.limits)
     if batch.n >= SHARED_ROWS_MIN or batch.producer is not None:

@@ -251,7 +251,7 @@ class QueueCalls:
         """The send's result, its row in it, and the living message with the same id, if any."""
         node = self._node
         while True:
-            if node.crowded:
+            if node.engine.housekeeping.crowded():
                 await node.room()
             self._make_topic(name)
             result, row = await ctx.node.turn.sends.send((DEFAULT_NAMESPACE, name), single)

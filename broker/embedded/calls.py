@@ -183,7 +183,7 @@ class EmbeddedCalls:
         Each run of messages with the same `merge` becomes a frame. Raises EngineError.
         """
         node, key, limits = self._node, (self.namespace, topic), self._node.engine.limits
-        if node.crowded:
+        if node.engine.housekeeping.crowded():
             await node.room()
         singles = [_single(row, item, limits.horizon_ms) for item, row in enumerate(rows)]
         parts = list(
@@ -213,7 +213,7 @@ class EmbeddedCalls:
         if len(wire) > limits.request_bytes_max:
             raise Problem("too_large", f"a batch has at most {limits.request_bytes_max} bytes")
         batch = decode_send(wire, rows_max=limits.bulk_rows_max)
-        if node.crowded:
+        if node.engine.housekeeping.crowded():
             await node.room()
         result = send_batch(node, (self.namespace, topic), batch, node.clock.now_ms())
         await self._safe(wait=wait)

@@ -399,11 +399,6 @@ class Node:
         """Whether sends are refused for lack of disk space."""
         return self.space.refusing_sends
 
-    @property
-    def crowded(self) -> bool:
-        """Whether sends must wait until the flush has caught up."""
-        return self.engine.housekeeping.crowded()
-
     async def room(self) -> None:
         """Wait while the tails of hours use too much memory, until a flush has freed some."""
         await self.admission.room()

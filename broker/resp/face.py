@@ -305,7 +305,7 @@ class RespFace:
         state = node.engine.state
         if node.suspended or state.retired or state.keyspace.condemned:
             return False
-        if not self.turns.begun and node.crowded:
+        if not self.turns.begun and node.engine.housekeeping.crowded():
             return False
         if node.role.settled:
             self._unsettled_from = None

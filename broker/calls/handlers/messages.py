@@ -105,7 +105,7 @@ async def send_whole(
         return result.part(first, batch.n)
     if batch.n >= SHARED_ROWS_MIN:
         await node.turn_for_large()
-    elif node.crowded:
+    elif node.engine.housekeeping.crowded():
         await node.room()
     result = send_batch(node, key, batch, node.clock.now_ms())
     await node.role.safe(result.position, acks)

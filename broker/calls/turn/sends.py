@@ -130,7 +130,7 @@ class SendMerger:
 
         A batch must not name a producer: the repeats of a producer are detected batch by batch.
         """
-        crowded = self._node.crowded
+        crowded = self._node.engine.housekeeping.crowded()
         if crowded:
             await self._node.room()
         asker: Awaited[SentRows] = Awaited()

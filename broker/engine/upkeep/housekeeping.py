@@ -36,23 +36,27 @@ class Housekeeping:
         self, state: EngineState, reserve: SpaceReserve, upkeep: Upkeep, compactor: Compactor
     ) -> None:
         self._state = state
-        self._reserve = reserve
         self._upkeep = upkeep
         self._compactor = compactor
+        self._flush_bytes = state.hours.pile.bytes_max
+        self._sends_bytes = TAIL_BYTES_HARD_MAX
+        if reserve.target_bytes:
+            # A full disk must take the tails.
+            self._flush_bytes = min(self._flush_bytes, reserve.target_bytes // 4)
+            self._sends_bytes = min(self._sends_bytes, reserve.target_bytes // 2)
         self._state_bytes = 0
         """Bytes of changed state pages in memory, as of the last `states_due`."""
 
     def flush_due(self) -> bool:
         """Whether the tails are large enough for the splitter."""
-        pile = self._state.hours.pile
-        return pile.size_bytes >= self._tail_bytes(pile.bytes_max, 4)
+        return self._state.hours.pile.size_bytes >= self._flush_bytes
 
     def crowded(self, *, large: bool = False) -> bool:
         """Whether the tails are so large that sends have to wait for the splitter.
 
         Large sends stop earlier than single ones, which would otherwise wait for a whole flush.
         """
-        most = self._tail_bytes(TAIL_BYTES_HARD_MAX, 2)
+        most = self._sends_bytes
         if large:
             most -= most // _LEFT_TO_SINGLES
         return self._state.hours.pile.size_bytes > most
@@ -62,8 +66,7 @@ class Housekeeping:
 
         That is above what sends may take, so that they do not keep returns out.
         """
-        most = self._tail_bytes(TAIL_BYTES_HARD_MAX, 2)
-        return self._state.hours.pile.size_bytes > most + most // 2
+        return self._state.hours.pile.size_bytes > self._sends_bytes + self._sends_bytes // 2
 
     def crowded_by_changes(self, *, rows: bool) -> bool:
         """Whether changed states take so much memory that further changes have to wait.
@@ -71,11 +74,6 @@ class Housekeeping:
         States count as of the last `states_due`. `rows` = the changes add rows as well.
         """
         return self._state_bytes > STATE_BYTES_HARD_MAX or (rows and self.crowded())
-
-    def _tail_bytes(self, bytes_max: int, share: int) -> int:
-        """The limit, at most a share of the reserve: a full disk must take them."""
-        reserved = self._reserve.target_bytes
-        return min(bytes_max, reserved // share) if reserved else bytes_max
 
     def flush_work(self) -> Work:
         """The splitter: append committed tails to the files of their hours."""

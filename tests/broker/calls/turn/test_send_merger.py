@@ -41,6 +41,7 @@ class Stub:
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
+        engine.housekeeping.crowded = self.crowded  # type: ignore[method-assign]
         self.clock = self
         self.role = self
         self.turns = TurnShares(time.monotonic)
@@ -63,8 +64,7 @@ class Stub:
     def appended(self) -> None:
         self.frames += 1
 
-    @property
-    def crowded(self) -> bool:
+    def crowded(self, *, large: bool = False) -> bool:
         return self.room_bytes is not None and self.log_bytes > self.room_bytes
 
     @property
@@ -74,7 +74,7 @@ class Stub:
     async def room(self) -> None:
         """Wait until there is room, as all others do."""
         assert self.opened is not None
-        while self.crowded:
+        while self.crowded():
             await self.opened.wait()
 
     def check(self) -> None:
