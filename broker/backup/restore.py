@@ -37,7 +37,7 @@ from delaylog.broker.engine.hold import Hold, Order, leave_order
 from delaylog.broker.engine.keyspace.keyspace_files import FOLDER as KEYSPACE
 from delaylog.broker.engine.schedules.table import FOLDER as SCHEDULES
 from delaylog.broker.host.settings import ConfigError
-from delaylog.broker.host.system.folder_lock import LOCK, lock_folder
+from delaylog.broker.host.system.folder_lock import LOCK, lock_folder, unlock_folder
 from delaylog.contract.calls.shapes import NOTE_MAX
 from delaylog.storage.checkpoint import load_newest
 from delaylog.storage.errors import CorruptionError
@@ -123,7 +123,7 @@ def restore_backup(
         target.remove_tree(place)
         target.sync_folder(data_dir)
     finally:
-        os.close(lock)
+        unlock_folder(lock)
     return manifest
 
 

@@ -39,7 +39,7 @@ from delaylog.broker.engine.errors import EngineError
 from delaylog.broker.host.clock import Clock
 from delaylog.broker.host.log_commits import finish
 from delaylog.broker.host.machine import InlineMachine, Machine, RealMachine
-from delaylog.broker.host.system.folder_lock import retention_suspended
+from delaylog.broker.host.system.folder_lock import retention_suspended, unlock_folder
 from delaylog.client.errors import ApiError, ClientClosed, api_error
 from delaylog.storage.errors import DISTRUSTED
 
@@ -349,15 +349,15 @@ class NodeThread:
         with self._handing_over:
             self.closed = True
             self._loop.close()
-        self._unlock()
+        self._release_lock(unlock_folder)
         self.ended = True
         self._end_seen.set()
 
-    def _unlock(self) -> None:
+    def _release_lock(self, release: Callable[[int], None]) -> None:
         # In this order, since the process may be forked in between.
         lock, self._lock = self._lock, None
         if lock is not None:
-            os.close(lock)
+            release(lock)
 
     # ------------------------------------------------------------------ calls
 
@@ -681,8 +681,8 @@ class NodeThread:
     def begin_forked(self) -> None:
         """Mark the node ended in a forked child: only the parent may write the folder."""
         self.forked = self.closed = self.ended = True
-        # Otherwise the folder would stay locked as long as this child lives.
-        self._unlock()
+        # Otherwise the folder of a killed parent would stay locked as long as this child lives.
+        self._release_lock(os.close)
 
 
 async def _nothing() -> None:

@@ -22,7 +22,7 @@ from delaylog.broker.engine.limits import Limits
 from delaylog.broker.host.clock import Clock
 from delaylog.broker.host.settings import ConfigError
 from delaylog.broker.host.system import descriptors
-from delaylog.broker.host.system.folder_lock import lock_folder
+from delaylog.broker.host.system.folder_lock import lock_folder, unlock_folder
 from delaylog.broker.process.folder_kind import check_folder
 from delaylog.client.codec import JSON, Codec, check_codec
 from delaylog.client.hooks import Hooks, as_one
@@ -137,7 +137,7 @@ def _open(
             engine.upkeep.every_ms = engine.upkeep.idle_ms = MANUAL_CHECKPOINT_MS
         clock.hold_from(engine.started_ms)
     except BaseException:
-        os.close(lock)
+        unlock_folder(lock)
         raise
     thread = NodeThread(engine, clock, lock, fsync=fsync)
     if isinstance(clock, ManualClock):

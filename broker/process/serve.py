@@ -29,7 +29,7 @@ from delaylog.broker.host.config import Config
 from delaylog.broker.host.machine import REAL
 from delaylog.broker.host.settings import ConfigError
 from delaylog.broker.host.system import descriptors, process_memory
-from delaylog.broker.host.system.folder_lock import lock_folder
+from delaylog.broker.host.system.folder_lock import lock_folder, unlock_folder
 from delaylog.broker.host.watch.logs import logs_are_json
 from delaylog.broker.process.exit_codes import End, ExitCode, end_of
 from delaylog.broker.process.folder_kind import check_folder
@@ -264,7 +264,7 @@ def _run(config: Config, *, as_json: bool) -> int:
             return asyncio.run(_serve(config, as_json=as_json))
         return uvloop.run(_serve(config, as_json=as_json))
     finally:
-        os.close(lock)
+        unlock_folder(lock)
 
 
 def _leave(status: int) -> NoReturn:

@@ -43,6 +43,16 @@ def lock_folder(folder: str) -> int:
     return fd
 
 
+def unlock_folder(fd: int) -> None:
+    """Release the lock that this descriptor owns, and close it.
+
+    Closing alone would leave the folder locked while a forked child has the descriptor too. In such
+    a child, closing alone is right: the lock is its parent's.
+    """
+    fcntl.flock(fd, fcntl.LOCK_UN)
+    os.close(fd)
+
+
 def ownership(path: str) -> str:
     """Who owns a path that this process may not use, and what to do."""
     at = Path(path)
