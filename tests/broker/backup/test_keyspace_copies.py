@@ -174,6 +174,7 @@ def test_log_that_the_keyspace_needs_is_missed(left: Path) -> None:
     segment.write_bytes(raw)
 
 
+@pytest.mark.processes
 def test_dump_shows_frames_and_snapshots(left: Path) -> None:
     lines = [line for path in sorted((left / "log").iterdir()) for line in dump(path)]
     effects = [line["effects"] for line in lines if line["kind"] == "KEYSPACE"]
