@@ -6,6 +6,7 @@ CLIENT lists, names and closes connections.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from delaylog.broker.keyspace.command import Args
@@ -111,17 +112,6 @@ def _bad_hello(word: bytes) -> CommandError:
     return CommandError(b"ERR Syntax error in HELLO option '%b'" % c_text(word))
 
 
-def _name(text: bytes) -> bytes:
-    check_name(text)
-    return text
-
-
-_HELLO_OPTIONS: Final[Options] = {
-    b"auth": Option("login", bytes, 2),
-    b"setname": Option("name", _name),
-}
-
-
 @command("hello", -1, "connection", _FLAGS)
 def hello(run: Run, argv: Args) -> Reply:
     """Set the protocol version: [2|3 [AUTH user token] [SETNAME name]]."""
@@ -131,11 +121,13 @@ def hello(run: Run, argv: Args) -> Reply:
         resp = to_int(argv[1], b"ERR Protocol version is not an integer or out of range")
         if resp not in (2, 3):
             raise CommandError(b"NOPROTO unsupported protocol version")
-    options = read_options(argv, 2, _HELLO_OPTIONS, _bad_hello)
-    login = options.value("login")
+
+    # As in Redis, a name is set even if a later option is refused.
+    rename = Option("name", partial(_rename, session))
+    options = {b"auth": Option("login", bytes, 2), b"setname": rename}
+    login = read_options(argv, 2, options, _bad_hello).value("login")
 
     def greet() -> Reply:
-        session.name = options.value("name", session.name)
         session.resp = resp
         session.update_special()
         role = run.shared.server.role()
@@ -156,7 +148,12 @@ def hello(run: Run, argv: Args) -> Reply:
     return greet()
 
 
-def check_name(name: bytes, what: bytes = b"Client names") -> None:
+def _rename(session: Session, name: bytes) -> None:
+    _check_name(name, b"Client names")
+    session.name = name
+
+
+def _check_name(name: bytes, what: bytes) -> None:
     """Check a name for CLIENT LIST. Raises CommandError."""
     if any(not 33 <= char <= 126 for char in name):
         raise CommandError(b"ERR %b cannot contain spaces, newlines or special characters." % what)
@@ -224,8 +221,7 @@ def client_getname(run: Run, argv: Args) -> Reply:
 @command("client|setname", 3, "connection", _CLIENT_FLAGS)
 def client_setname(run: Run, argv: Args) -> Reply:
     """Set the name of this connection; an empty one removes it."""
-    check_name(argv[2])
-    run.session.name = argv[2]
+    _rename(run.session, argv[2])
     return OK
 
 
@@ -235,7 +231,7 @@ def client_setinfo(run: Run, argv: Args) -> Reply:
     which, value = argv[2].lower(), argv[3]
     if which not in (b"lib-name", b"lib-ver"):
         raise CommandError(b"ERR Unrecognized option '%b'" % c_text(argv[2]))
-    check_name(value, which)
+    _check_name(value, which)
     if which == b"lib-name":
         run.session.library = value
     else:
