@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import defaultdict
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Final, TypeAlias, cast
+from typing import TYPE_CHECKING, Final, cast
 
 import numpy as np
 
@@ -52,7 +51,7 @@ _PendingAck = tuple[list[Receipts], list[bytes], int]
 """Receipts by lease, the client's list of replies, and the index of the reply there."""
 _REJECTED = 3
 _ACK: Final = "ack"
-"""The kind of a group of acks; that of sends is their `merge`."""
+"""The kind of a step of acks; that of sends is their `merge`."""
 CODE_OF: Final = {b"READONLY": "not_ready"} | {
     each.word.encode(): each.code for each in CODES.values()
 }
@@ -69,12 +68,11 @@ class Wire:
 
 
 class _PlainSends:
-    """A group of plain messages, which have only body and delay, as columns. The reply of each is
+    """Plain messages to a topic, which have only body and delay, as columns. The reply of each is
     at an index of a list, as in `PendingSend`.
     """
 
     __slots__ = ("bodies", "delays", "indexes", "outs")
-    kind: Final[str | None] = None
 
     def __init__(self) -> None:
         self.bodies: list[bytes] = []
@@ -91,68 +89,66 @@ class _PlainSends:
         ]
 
 
-class _Sends:
-    """A group of messages with the same `merge`."""
+class _Step:
+    """Alike commands of a turn, which make one frame for each topic."""
 
-    __slots__ = ("items", "kind")
+    __slots__ = ("acks", "kind", "sends")
 
-    def __init__(self, merge: str | None, items: list[PendingSend]) -> None:
-        self.kind = merge
-        self.items = items
-
-
-class _Acks:
-    """A group of acks."""
-
-    __slots__ = ("asked",)
-    kind: Final = _ACK
-
-    def __init__(self) -> None:
-        self.asked: list[_PendingAck] = []
+    def __init__(self, kind: str | None) -> None:
+        self.kind = kind
+        self.sends: dict[TopicKey, _PlainSends | list[PendingSend]] = {}
+        self.acks: dict[TopicKey, list[_PendingAck]] = {}
 
 
-_Group: TypeAlias = _PlainSends | _Sends | _Acks
+class _Steps:
+    """The sends and acks of a turn, which are carried out step by step.
 
-
-class _TopicTurn:
-    """The sends and acks of a turn to one topic, in groups that are carried out one by one.
-
-    Each group becomes one frame. A client's commands are carried out in their order: each joins the
-    first group of its kind that is not before the group of the client's last one. Commands of
-    different clients have no order.
+    A client's commands keep their order, those to different topics too: a crash must not keep an
+    ack without the send before it. Each command joins the first step of its kind that is not before
+    the step of the client's last one. Commands of different clients have no order.
     """
 
-    __slots__ = ("_last", "groups", "plain")
+    __slots__ = ("_last", "plain", "steps")
 
     def __init__(self) -> None:
-        self.groups: list[_Group] = []
-        self.plain: _PlainSends | None = None
-        """The only group, if it has plain messages: they need no search."""
+        self.steps: list[_Step] = []
+        self.plain: dict[TopicKey, _PlainSends] = {}
+        """The plain messages of the only step: they need no search."""
         self._last: dict[Session, int] = {}
-        """Index of the group of each client's last command, unless it is the first group."""
+        """Index of the step of each client's last command, unless it is the first step."""
 
-    def place(self, kind: str | None, session: Session) -> int:
-        """Return the index of the group that a client's next command joins, perhaps a new one."""
-        groups, index = self.groups, self._last.get(session, 0)
-        count = len(groups)
-        while index < count and groups[index].kind != kind:
+    def place(self, kind: str | None, session: Session) -> _Step:
+        """Return the step that a client's next command joins, perhaps a new one."""
+        steps, index = self.steps, self._last.get(session, 0)
+        count = len(steps)
+        while index < count and steps[index].kind != kind:
             index += 1
         if index == count:
-            self.plain = None
+            self.plain = {}
+            steps.append(_Step(kind))
         if index:
             self._last[session] = index
-        return index
+        return steps[index]
 
-    def place_plain(self, session: Session) -> _PlainSends | None:
-        """Return the group that a client's plain message joins; None if it is no longer plain."""
-        index, groups = self.place(None, session), self.groups
-        if index == len(groups):
-            groups.append(_PlainSends())
-        group = groups[index]
-        if not isinstance(group, _PlainSends):
+    def place_plain(self, key: TopicKey, session: Session) -> _PlainSends | None:
+        """Return what a client's plain message joins; None if it is no longer plain."""
+        sends = self.place(None, session).sends
+        group = sends.get(key)
+        if group is None:
+            group = sends[key] = _PlainSends()
+        elif not isinstance(group, _PlainSends):
             return None
-        if len(groups) == 1:
-            self.plain = group
+        if len(self.steps) == 1:
+            self.plain[key] = group
+        return group
+
+    def sends_of(self, key: TopicKey, merge: str | None, session: Session) -> list[PendingSend]:
+        """Return what a client's message with options joins."""
+        sends = self.place(merge, session).sends
+        group = sends.get(key)
+        if not isinstance(group, list):
+            self.plain.pop(key, None)
+            group = sends[key] = [] if group is None else group.items()
         return group
 
 
@@ -163,14 +159,14 @@ class NativeHost:
         self.node = node
         self.turns = turns
         self._loop = asyncio.get_running_loop()
-        self._topics: defaultdict[TopicKey, _TopicTurn] = defaultdict(_TopicTurn)
+        self._steps = _Steps()
 
     # ------------------------------------------------------------------ sends of a turn
 
     def add_plain(self, key: TopicKey, body: bytes, delay_ms: int, session: Session) -> None:
         """Add a plain message to the sends of this turn, and reserve its reply."""
-        turn = self._topics[key]
-        plain = turn.plain or turn.place_plain(session)
+        steps = self._steps
+        plain = steps.plain.get(key) or steps.place_plain(key, session)
         if plain is None:
             self.add(key, Single(body, delay_ms, relative=True), session)
             return
@@ -183,29 +179,15 @@ class NativeHost:
 
     def add(self, key: TopicKey, single: Single, session: Session) -> None:
         """Add a message with options to the sends of this turn, and reserve its reply."""
-        turn = self._topics[key]
-        index, groups = turn.place(single.merge, session), turn.groups
-        if index == len(groups):
-            groups.append(_Sends(single.merge, []))
-        group = groups[index]
-        if isinstance(group, _PlainSends):
-            turn.plain = None
-            group = groups[index] = _Sends(None, group.items())
-        assert isinstance(group, _Sends), "an ack has another kind"
         out = session.out
-        group.items.append((single, out, len(out)))
+        self._steps.sends_of(key, single.merge, session).append((single, out, len(out)))
         out.append(b"")
 
     def add_ack(self, key: TopicKey, receipts: list[Receipts], session: Session) -> None:
         """Add an ack to those of this turn, and reserve its reply."""
-        turn = self._topics[key]
-        index, groups = turn.place(_ACK, session), turn.groups
-        if index == len(groups):
-            groups.append(_Acks())
-        group = groups[index]
-        assert isinstance(group, _Acks), "a send has another kind"
         out = session.out
-        group.asked.append((receipts, out, len(out)))
+        acks = self._steps.place(_ACK, session).acks
+        acks.setdefault(key, []).append((receipts, out, len(out)))
         out.append(b"")
 
     def flush(self) -> bool:
@@ -213,24 +195,24 @@ class NativeHost:
 
         Raises NotLeadingError, and keeps them, while the node hands over its leadership.
         """
-        if not self._topics:
+        steps = self._steps.steps
+        if not steps:
             return False
         self.node.role.check()
-        topics, self._topics = self._topics, defaultdict(_TopicTurn)
-        for key, turn in topics.items():
-            for group in turn.groups:
+        self._steps = _Steps()
+        for step in steps:
+            for key, asked in step.acks.items():
+                self._ack(asked, key)
+            for key, group in step.sends.items():
                 if isinstance(group, _PlainSends):
                     self._send_plain(group, key)
-                elif isinstance(group, _Acks):
-                    self._ack(group.asked, key)
                 else:
-                    for part in self._frames(group.items):
-                        self._send(part, key)
+                    self._send_in_frames(group, key)
         return True
 
     def forget(self) -> None:
         """Drop the sends and acks of this turn; their clients are closed."""
-        self._topics.clear()
+        self._steps = _Steps()
 
     def owes(self, session: Session) -> bool:
         """Whether earlier replies to a client are not written yet."""
@@ -269,8 +251,7 @@ class NativeHost:
             or rows > limits.bulk_rows_max
             or sum(map(len, plain.bodies)) > limits.request_bytes_max
         ):
-            for part in self._frames(plain.items()):
-                self._send(part, key)
+            self._send_in_frames(plain.items(), key)
             return
         try:
             now_ms = node.clock.now_ms()
@@ -287,14 +268,16 @@ class NativeHost:
         for start, out, index in zip(starts, plain.outs, plain.indexes, strict=True):
             out[index] = lines[start : start + ID_LINE_SIZE]
 
-    def _frames(self, items: list[PendingSend]) -> list[list[PendingSend]]:
-        """Split messages into batches within the limits of one request."""
+    def _send_in_frames(self, items: list[PendingSend], key: TopicKey) -> None:
+        """Send messages in batches within the limits of one request."""
         limits = self.node.engine.limits
         total = sum([len(single.body) for single, _, _ in items])
         if total <= limits.request_bytes_max and len(items) <= limits.bulk_rows_max:
-            return [items]
+            self._send(items, key)
+            return
         half = len(items) // 2
-        return self._frames(items[:half]) + self._frames(items[half:])
+        self._send_in_frames(items[:half], key)
+        self._send_in_frames(items[half:], key)
 
     def _send(self, items: list[PendingSend], key: TopicKey) -> None:
         for part, result in send_apart(items, lambda some: self.send_batch(some, key)):

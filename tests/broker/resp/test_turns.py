@@ -142,6 +142,18 @@ async def test_what_comes_during_a_sync_is_one_turn(tmp_path: Path, after_write:
         assert engine.state.topics["default", "t"].sent == 4
 
 
+def frames_of(engine: Engine) -> list[FrameKind]:
+    """The kinds of the frames that are appended from now on."""
+    append, kinds = engine.state.append, []
+
+    def noted(kind: FrameKind, *rest: Any) -> tuple[int, int]:
+        kinds.append(kind)
+        return append(kind, *rest)
+
+    engine.state.append = noted  # type: ignore[method-assign]
+    return kinds
+
+
 async def test_clients_of_a_turn_share_frames_and_each_keeps_its_order(tmp_path: Path) -> None:
     """Sends of two kinds, in another order by every other client."""
 
@@ -149,13 +161,7 @@ async def test_clients_of_a_turn_share_frames_and_each_keeps_its_order(tmp_path:
         return words(b"DL.SEND", b"t", b"3600000", body, b"ID", own, b"MERGE", merge)
 
     async with serving(tmp_path, 10) as (engine, clients):
-        append, kinds = engine.state.append, []
-
-        def noted(kind: FrameKind, *rest: Any) -> tuple[int, int]:
-            kinds.append(kind)
-            return append(kind, *rest)
-
-        engine.state.append = noted  # type: ignore[method-assign]
+        kinds = frames_of(engine)
         for number, (connection, _) in enumerate(clients):
             merges = (b"keep", b"reject") if number % 2 else (b"reject", b"keep")
             sends = [send(b"id-%d" % number, merge, merge) for merge in merges]
@@ -166,6 +172,25 @@ async def test_clients_of_a_turn_share_frames_and_each_keeps_its_order(tmp_path:
             assert transport.told.startswith(first + (second if number % 2 else first))
         # In turn: reject, keep, plain, reject, plain.
         assert kinds.count(FrameKind.SEND) == 5
+
+
+async def test_an_ack_is_logged_behind_what_its_client_sent_before_it(tmp_path: Path) -> None:
+    """To another topic: a crash between two frames must not keep the ack without the send."""
+    async with serving(tmp_path, 1) as (engine, [(connection, transport)]):
+
+        async def told(*commands: bytes) -> bytes:
+            transport.told = b""
+            connection.data_received(b"".join(commands))
+            await until(lambda: transport.told.count(b"\r\n") >= len(commands))
+            return transport.told
+
+        await told(words(b"DL.SEND", b"t", b"0", b"work"), words(b"DL.SEND", b"next", b"1", b""))
+        receipt = (await told(words(b"DL.RECEIVE", b"t", b"1", b"WAIT", b"9000"))).split(b"\r\n")[5]
+        kinds = frames_of(engine)
+        step = words(b"DL.SEND", b"next", b"3600000", b"step")
+        await told(SEND, step, words(b"DL.ACK", b"t", receipt), SEND, step)
+        names = [kind.name for kind in kinds if kind in (FrameKind.SEND, FrameKind.SETTLE)]
+        assert names == ["SEND", "SEND", "SETTLE", "SEND", "SEND"]
 
 
 @pytest.mark.parametrize("broken", ["take", "write"])
