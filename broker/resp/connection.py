@@ -77,6 +77,9 @@ class Connection(asyncio.Protocol):
         """Bytes received since the connection was made."""
         self._seen = -1
         """`_received` when a sweep last found an unfinished command, or -1."""
+        self._ended = False
+        """The client sends nothing more; the connection is closed when its commands are answered.
+        """
         self._last = False
         """The connection is closed after the replies taken so far."""
         self.entered = False
@@ -140,6 +143,16 @@ class Connection(asyncio.Protocol):
         if not self._scheduled:
             self.run()
 
+    def eof_received(self) -> bool:
+        """Answer what the client has sent, as Redis does, and close. Over TLS close at once."""
+        transport = self._transport
+        if not self.entered or transport is None or transport.get_extra_info("sslcontext"):
+            return False
+        self._ended = True
+        if not self._scheduled:
+            self.run()
+        return True
+
     def pause_writing(self) -> None:
         """Run no more commands until the client has read."""
         if not self.entered:
@@ -169,7 +182,8 @@ class Connection(asyncio.Protocol):
     def go_on(self) -> None:
         """Run commands soon, if there are any: what they waited for has ended."""
         parser = self._parser
-        if not (self._rest or parser.unread_bytes or parser.error is not None):
+        left = self._rest or parser.unread_bytes or parser.error is not None
+        if not left and not self._ended:
             return
         if not self._scheduled and self._transport is not None:
             self._scheduled = True
@@ -181,6 +195,11 @@ class Connection(asyncio.Protocol):
 
     def run(self) -> None:
         """Run one turn's share of the commands that have been parsed."""
+        self._run_share()
+        if self._ended:
+            self._end_wait()
+
+    def _run_share(self) -> None:
         session = self.session
         if self._waits() or self._writer.paused or self._is_owed_much():
             self._stopped = True
@@ -194,7 +213,7 @@ class Connection(asyncio.Protocol):
             self._hold_back()
             face.replies.wait(self._replies)
             return
-        self._deferred = False
+        self._deferred = self._stopped = False
         if not face.ready():
             self.task = face.loop.create_task(self._after(face.until_ready))
             return
@@ -255,6 +274,8 @@ class Connection(asyncio.Protocol):
         if not self._rest and parser.error is not None and not session.closing:
             if parser.error:
                 encode_into(session.out, ErrorReply(b"ERR " + parser.error), session.resp)
+            session.closing = True
+        if self._ended and not (self._rest or self._scheduled or self._stopped):
             session.closing = True
         if self._scheduled:
             self._hold_back()
@@ -322,7 +343,17 @@ class Connection(asyncio.Protocol):
             and self._parser.unread_bytes > HELD_BACK_BYTES
         ):
             self._behind = True
-            self._face.resets.pause(self, self._transport)
+            self._face.resets.pause(self, self._transport, self._end_wait)
+
+    def _end_wait(self) -> None:
+        """Close a client that sends nothing more and waits, after its earlier replies: as in Redis,
+        it takes nothing that others wait for.
+        """
+        if self.session.is_blocked and not self.session.closing:
+            self._face.executor.waits.end(self.session)
+            if self.task is not None:
+                self.task.cancel()
+            self.session.close()
 
     def _read_on(self) -> None:
         if self._behind:

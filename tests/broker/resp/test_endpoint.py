@@ -118,6 +118,60 @@ def test_quit_ends_after_the_answers_before_it(resp_broker: RespBroker) -> None:
         assert read_all(sock) == b"+OK\r\n$1\r\n1\r\n+OK\r\n"
 
 
+@pytest.mark.parametrize("count", [1, 20_000])
+def test_a_client_that_sends_no_more_is_answered_as_by_redis(
+    client: RespClient, resp_broker: RespBroker, count: int
+) -> None:
+    """Like `nc -N`. A command that is not whole is none."""
+    requests = b"INCR n\r\n" * count + b"DL.STATS t\r\nINCR n"
+    with socket.create_connection(("127.0.0.1", resp_broker.resp_port), 20) as sock:
+        sender = Thread(target=sock.sendall, args=(requests,))
+        sender.start()
+        told = b""
+        while told.count(b"\n") < count // 2:
+            told += sock.recv(65_536)
+        sender.join()
+        sock.shutdown(socket.SHUT_WR)
+        told += read_all(sock)
+    assert told == b"".join(b":%d\r\n" % n for n in range(1, count + 1)) + b"$-1\r\n"
+
+
+def test_a_slow_client_that_sends_no_more_is_answered_and_closed(
+    client: RespClient, resp_broker: RespBroker
+) -> None:
+    client.call("SET", "k", "x" * 1_000_000)
+    for count in (1, 5, 20):
+        with socket.socket() as sock:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+            sock.settimeout(20)
+            sock.connect(("127.0.0.1", resp_broker.resp_port))
+            sock.sendall(b"GET k\r\n" * count)
+            sock.shutdown(socket.SHUT_WR)
+            time.sleep(0.1)
+            assert len(read_all(sock)) == count * len("$1000000\r\n\r\n" + "x" * 1_000_000)
+
+
+@pytest.mark.parametrize("behind", [0, 900])
+@pytest.mark.parametrize("waits", ["BLPOP queue 60", "DL.RECEIVE t 1 WAIT 60000"])
+def test_a_client_that_sends_no_more_waits_for_nothing(
+    client: RespClient, resp_broker: RespBroker, waits: str, behind: int
+) -> None:
+    """It may be gone, and would take what others wait for. Not all behind its wait is read."""
+
+    def waiting() -> bool:
+        return b"blocked_clients:1\r\n" in client.call("INFO", "clients")
+
+    with socket.create_connection(("127.0.0.1", resp_broker.resp_port), 20) as sock:
+        sock.sendall(f"SET k v\r\n{waits}\r\n".encode())
+        await_that(waiting)
+        sock.sendall(f"PING {'x' * 100}\r\n".encode() * behind)
+        sock.shutdown(socket.SHUT_WR)
+        await_that(lambda: not waiting())
+        assert read_all(sock) == b"+OK\r\n"
+    assert client.call("RPUSH", "queue", "a") == 1
+    assert client.call("LLEN", "queue") == 1
+
+
 # --------------------------------------------------------------------------- who may come in
 
 
