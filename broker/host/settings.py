@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
 
 from delaylog.broker.host.rows import Option
-from delaylog.broker.leaves import options_of
-from delaylog.extras import PUSH, REDIS
+from delaylog.broker.leaves import is_installed, options_of
+from delaylog.extras import PUSH, REDIS, missing_part
 
 ADMIN_TOKEN: Final = "DELAYLOG_ADMIN_TOKEN"
 """The variable of the first administrator's token."""
@@ -109,6 +109,19 @@ def did_you_mean(name: str, known: Iterable[str], otherwise: str) -> str:
     return f"did you mean {near}?" if near else otherwise
 
 
+_OF_LEAVES: Final = (("DELAYLOG_RESP", REDIS), ("DELAYLOG_PUSH", PUSH))
+"""How the variables of leaves begin, whose settings the table lacks where the leaf is missing."""
+
+
+def _refuse_missing(environ: Mapping[str, str]) -> None:
+    """Raise ConfigError if a variable is set that a missing leaf would read."""
+    for begin, leaf in _OF_LEAVES:
+        if not is_installed(leaf):
+            for variable, value in environ.items():
+                if value and (variable == begin or variable.startswith(f"{begin}_")):
+                    raise ConfigError(f"{variable}: {missing_part(leaf)}")
+
+
 def _read_file(path: str) -> dict[str, Any]:
     try:
         return tomllib.loads(Path(path).read_text(encoding="utf-8"))
@@ -120,8 +133,9 @@ def _read_file(path: str) -> dict[str, Any]:
 
 def read_sources(flags: Mapping[str, Any], environ: Mapping[str, str]) -> Sources:
     """The settings of all sources, unchecked. An empty variable counts as absent. ConfigError if
-    the file cannot be read, or has an unknown key.
+    the file cannot be read, or has an unknown key, or if a variable is of a missing leaf.
     """
+    _refuse_missing(environ)
     path = flags.get("config") or environ.get(CONFIG_VARIABLE)
     table = _read_file(path) if path else {}
     limits_table = table.pop("limits", {})

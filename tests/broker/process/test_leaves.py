@@ -20,7 +20,7 @@ from delaylog.broker.calls.answers import Problem
 from delaylog.broker.calls.operations import HANDLERS
 from delaylog.broker.engine.push.commands import put_target
 from delaylog.broker.engine.push.targets import Target
-from delaylog.broker.host.settings import OPTIONS
+from delaylog.broker.host.settings import OPTIONS, ConfigError, read_sources
 from delaylog.broker.host.watch.metrics_table import METRICS
 from delaylog.broker.leaves import FOLDERS
 from delaylog.broker.process.exit_codes import ExitCode
@@ -99,6 +99,19 @@ def test_an_error_names_the_leaf_that_is_missing(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("delaylog.broker.process.leaves.installed", lambda: ())
     with pytest.raises(ImportError, match="has no dashboard; run: pip install"):
         needed("dashboard")
+
+
+@pytest.mark.parametrize(
+    "variable", ["DELAYLOG_RESP", "DELAYLOG_RESP_FSYNC", "DELAYLOG_PUSH_PORTS"]
+)
+def test_a_variable_of_a_missing_leaf_is_refused(
+    monkeypatch: pytest.MonkeyPatch, variable: str
+) -> None:
+    """As a flag or a key of the file is: a broker that ignored it would lack its listener."""
+    monkeypatch.setattr("delaylog.broker.leaves.installed", lambda: ())
+    with pytest.raises(ConfigError, match=f"{variable}: this installation .* has no (Redis|push)"):
+        read_sources({}, {variable: "127.0.0.1:6379"})
+    read_sources({}, {variable: "", "DELAYLOG_RESPITE": "x", "DELAYLOG_PUSHED": "x"})
 
 
 @pytest.mark.processes
