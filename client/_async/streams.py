@@ -226,9 +226,9 @@ class AsyncStream:
 
     async def arrived(self, unyielded: int) -> list[AsyncMessage]:
         """Messages that came meanwhile; gives credit for those that were yielded."""
-        found = self._take()
-        await self._grant(unyielded + len(found))
-        return found
+        await self._grant(unyielded + len(self._inbox))
+        # Taken only now: a loop that is cancelled releases what is in the inbox.
+        return self._take()
 
     async def stop(self) -> list[AsyncMessage]:
         """Take the credit back; returns what has arrived."""

@@ -123,7 +123,13 @@ class AsyncSubscribing(AsyncSettleCalls):
                         continue
                     message = waiting.popleft()
                     begun = first and message.attempts == 1
-                    if begun or await self._begun(message, lease):
+                    try:
+                        begun = begun or await self._begun(message, lease)
+                    except BaseException:
+                        # A loop that is cancelled releases this message too.
+                        waiting.appendleft(message)
+                        raise
+                    if begun:
                         yield message
                         waiting.forget_inherited()
                     first = False

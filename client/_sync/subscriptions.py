@@ -121,7 +121,13 @@ class Subscribing(SettleCalls):
                         continue
                     message = waiting.popleft()
                     begun = first and message.attempts == 1
-                    if begun or self._begun(message, lease):
+                    try:
+                        begun = begun or self._begun(message, lease)
+                    except BaseException:
+                        # A loop that is cancelled releases this message too.
+                        waiting.appendleft(message)
+                        raise
+                    if begun:
                         yield message
                         waiting.forget_inherited()
                     first = False

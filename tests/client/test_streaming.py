@@ -19,6 +19,7 @@ from delaylog.client._async import link, streams
 from delaylog.client._async.message import AsyncMessage
 from delaylog.client.wire import stream_frames
 from tests.client.scenes import answer_of_receive, bulk, serving
+from tests.waiting import until
 
 
 def streams_of(url: str) -> int:
@@ -140,6 +141,37 @@ async def test_large_messages_do_not_use_up_the_credit(
             seen += 1
             if seen == 20:
                 break
+
+
+@pytest.mark.parametrize("at", ["begin", "_grant"])
+async def test_a_loop_that_is_cancelled_releases_what_it_has_in_hand(
+    two_brokers: tuple[str, str], topic: str, monkeypatch: pytest.MonkeyPatch, at: str
+) -> None:
+    """While the attempt at a message begins, or while credit is given for those that came."""
+    hangs = asyncio.Event()
+
+    async def hang(*given: Any, **times: Any) -> None:
+        hangs.set()
+        await asyncio.sleep(60)
+
+    async with AsyncClient(two_brokers[0]) as client:
+        await client.send_many(topic, ["a", "b"])
+        loop = client.subscribe(topic)
+        await anext(loop)
+        ((_, waiting),) = client._fetched.items()
+        stream = waiting.deliveries._stream
+        await client.send(topic, "c")
+        await until(lambda: stream._inbox)
+        monkeypatch.setattr(*((client if at == "begin" else stream), at, hang))
+        task = asyncio.ensure_future(anext(loop))
+        await hangs.wait()
+        monkeypatch.undo()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await until(lambda: client._fetched == {})
+        counts = (await client.stats(topic)).counts
+        assert (counts.leased, counts.ready) == (1, 2)
 
 
 async def test_a_lease_that_has_ended_is_told(two_brokers: tuple[str, str], topic: str) -> None:
