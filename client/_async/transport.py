@@ -198,7 +198,8 @@ class AsyncTransport(AsyncCarrying):
             # aiohttp quotes what it cannot read, and a server may echo the token.
             return AnswerLost(f"{ask.name}: the answer broke off, or is not HTTP")
         except aiohttp.ServerDisconnectedError as error:
-            return because(AnswerLost(f"{ask.name}: {unanswered(ask.node)}"), error)
+            why = unanswered(ask.node, closed=self._closed)
+            return because(AnswerLost(f"{ask.name}: {why}"), error)
         except TimeoutError as error:
             return because(AnswerLate(f"{ask.name}: no answer in time"), error)
         except (aiohttp.ClientError, ConnectionError) as error:

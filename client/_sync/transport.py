@@ -102,7 +102,8 @@ class Transport(Carrying):
         except LeftNode as left:
             return because(AnswerLost(f"{ask.name}: no answer, and {left}"), left)
         except NoAnswer as error:
-            return because(AnswerLost(f"{ask.name}: {unanswered(ask.node)}"), error)
+            why = unanswered(ask.node, closed=self._closed)
+            return because(AnswerLost(f"{ask.name}: {why}"), error)
         except TimeoutError as error:
             return because(AnswerLate(f"{ask.name}: no answer in time"), error)
         except (OSError, MalformedAnswer) as error:

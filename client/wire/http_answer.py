@@ -38,12 +38,14 @@ def unreached(error: OSError) -> str:
     return str(error) or type(error).__name__
 
 
-def unanswered(node: str) -> str:
-    """What to say about a node that closed the connection without an answer.
+def unanswered(node: str, *, closed: bool) -> str:
+    """What to say about a connection that was closed without an answer; `closed`: the client is.
 
     TLS 1.3 tells a client only then that its certificate is refused, and event loops do not send
     the alert.
     """
+    if closed:
+        return "the client was closed"
     if node.startswith("https:"):
         hint = "a broker with client CAs does so to a certificate that it does not trust"
     else:

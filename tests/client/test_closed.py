@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 import threading
 import time
 from collections.abc import Callable
@@ -17,7 +18,7 @@ from aiohttp import web
 import delaylog
 from delaylog import ManualClock
 from delaylog.client import AsyncClient, AsyncPlainClient, Client, PlainClient
-from delaylog.client.errors import ClientClosed, SendFailed
+from delaylog.client.errors import AnswerLost, ClientClosed, SendFailed
 from delaylog.client.workers.consumer import NothingToRun
 from tests.client.any_queue import entered, got
 from tests.client.either import ThreadedClient
@@ -90,6 +91,22 @@ async def test_a_closed_plain_client(kind: Any) -> None:
     for call in OF_ONE_BROKER.values():
         with pytest.raises(ClientClosed):
             await got(call(plain, {}))
+
+
+async def test_a_call_in_progress_says_that_its_client_was_closed() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        threaded, client = Client(url), AsyncClient(url)
+        calls = [
+            asyncio.ensure_future(asyncio.to_thread(threaded.receive, "t")),
+            asyncio.ensure_future(client.receive("t")),
+        ]
+        await asyncio.sleep(0.3)
+        threaded.close()
+        await client.close()
+        for call in calls:
+            with pytest.raises(AnswerLost, match=r"receive: the client was closed$"):
+                await call
 
 
 async def test_consumers_end_with_a_client_that_is_closed_while_they_run(
