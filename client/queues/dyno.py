@@ -119,7 +119,9 @@ class DynoTaking(DynoShards):
             return self._peek([self._own], count)
 
     def unsafe_peek_all_shards(self, count: int) -> list[Message]:
-        """Return up to `count` due messages, shard by shard, the own shard first."""
+        """Return up to `count` due messages, shard by shard, the own shard first. Shards that are
+        away are left out.
+        """
         with self.stats.timed("peek"):
             return self._peek(self._own_first, count)
 
@@ -134,11 +136,22 @@ class DynoTaking(DynoShards):
 
     def _peek(self, shards: Sequence[Shard], count: int) -> list[Message]:
         seen: list[Message] = []
+        away = 0
         for shard in shards:
             if len(seen) < count:
-                found = shard.client.peek(shard.topic, max=min(count - len(seen), RECEIVE_MAX))
+                try:
+                    found = shard.client.peek(shard.topic, max=min(count - len(seen), RECEIVE_MAX))
+                except AWAY as error:
+                    away += 1
+                    if away == len(shards):
+                        raise
+                    self._warn_without(shard, error)
+                    continue
                 seen += [message_of(shard, info) for info in found]
         return seen
+
+    def _warn_without(self, shard: Shard, error: ClientError) -> None:
+        log.warning("queue %s goes on without shard %s: %s", self.name, shard.name, error)
 
     def _take_due(self, shard: Shard, message_id: str, wait_ms: int = 0) -> Message | None:
         received = shard.client.receive(
@@ -289,7 +302,7 @@ class _Popping:
         if self._taken_from(shard):
             # Their leases are extended no more, so they must not wait for others.
             self._until = 0.0
-        log.warning("queue %s goes on without shard %s: %s", self._queue.name, shard.name, error)
+        self._queue._warn_without(shard, error)
 
     def _give_back(self) -> None:
         """Return what was taken, since the caller does not get it."""

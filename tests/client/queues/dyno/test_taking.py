@@ -116,18 +116,25 @@ def test_a_pop_waits_until_it_is_full(
 
 
 class Failing:
-    """Receives and extensions of some topics fail."""
+    """Receives, extensions and peeks of some topics fail."""
 
     def __init__(self, client: Any, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
         self._receive, self._extend, self._error = client.receive, client.extend, error
         self.topics: set[str] = set()
         monkeypatch.setattr(client, "receive", self.receive)
         monkeypatch.setattr(client, "extend", self.extend)
+        self._peek = client.peek
+        monkeypatch.setattr(client, "peek", self.peek)
 
     def receive(self, topic: str, **asked: Any) -> Any:
         if topic in self.topics:
             raise self._error
         return self._receive(topic, **asked)
+
+    def peek(self, topic: str, **asked: Any) -> Any:
+        if topic in self.topics:
+            raise self._error
+        return self._peek(topic, **asked)
 
     def extend(self, messages: list[Any], **asked: Any) -> Any:
         if messages[0].topic in self.topics:
@@ -151,6 +158,22 @@ def test_a_pop_of_all_shards_skips_those_that_are_away(
     failing.topics = {"q.a", "q.b", "q.c"}
     with pytest.raises(NotReached, match="the zone is away"):
         getattr(sharded, call)(1, wait_ms=60_000)
+
+
+@pytest.mark.parametrize("down", ["q.a", "q.b", "q.c"])
+def test_a_peek_of_all_shards_skips_those_that_are_away(
+    client: Any, sharded: DynoQueue, monkeypatch: pytest.MonkeyPatch, down: str
+) -> None:
+    sharded.push([DynoMessage(str(n)) for n in range(6)])
+    failing = Failing(client, monkeypatch, NotReached("the zone is away"))
+    failing.topics = {down}
+    peeked = sharded.unsafe_peek_all_shards(6)
+    assert sorted({f"q.{each.shard}" for each in peeked} | {down}) == ["q.a", "q.b", "q.c"]
+    assert len(peeked) == 4
+    failing.topics = {"q.a", "q.b", "q.c"}
+    for peek in (sharded.peek, sharded.unsafe_peek_all_shards):
+        with pytest.raises(NotReached, match="the zone is away"):
+            peek(1)
 
 
 def test_a_pop_returns_what_it_has_when_its_shard_goes_away(
