@@ -2,10 +2,6 @@
 # and by file, never as `python -m` from here: that puts this folder on the path, where our
 # `wheel/` would hide the package of that name.
 
-# The tests start some thousand processes. With this variable each would compile every module anew,
-# which doubles the cost of its start.
-unexport PYTHONDONTWRITEBYTECODE
-
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
