@@ -145,8 +145,8 @@ format: venv  ## let ruff format and sort imports
 
 # Random searches make a fifth of their examples. A test that starts a
 # process or a server fails here.
-check: venv  ## the tests of wheel, storage, replication, engine and keyspace: no processes, no servers
-	DELAYLOG_PURE=1 DELAYLOG_EFFORT=0.2 $(BIN)/pytest -q $(CORE_TESTS) -m 'not drill and not processes' $(CHECKED)
+check: venv  ## the quick tests of wheel, storage, replication, engine and keyspace: no processes, no servers
+	DELAYLOG_PURE=1 DELAYLOG_EFFORT=0.2 $(BIN)/pytest -q $(CORE_TESTS) -m 'not drill and not long and not processes' $(CHECKED)
 
 # Random searches make three tenths of their examples, and five times all of them at night.
 test: export DELAYLOG_EFFORT ?= 0.3

@@ -48,5 +48,6 @@ def test_a_mutation_is_found(name: str) -> None:
     assert first_found(name, SEEDS_MAX) is not None
 
 
+@pytest.mark.long
 def test_the_tick_of_any_epoch_is_safe_with_the_position_it_covers() -> None:
     assert first_found("tick_max_t", 500) is None

@@ -41,6 +41,7 @@ def started(seed: int, size: int = 3) -> tuple[ElectedWorld, SimNode]:
 # --------------------------------------------------------------------------- whole clusters
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("size", [1, 3, 5, 7])
 def test_a_cold_start(size: int) -> None:
     for seed in range(tries(20)):
@@ -63,6 +64,7 @@ def test_a_process_that_ends_is_replaced_at_once() -> None:
     assert max(spans) < 250
 
 
+@pytest.mark.long
 def test_a_leader_that_hangs_is_replaced_after_a_silence() -> None:
     for seed in range(tries(60)):
         world, old = started(seed)
@@ -102,6 +104,7 @@ def test_a_leader_that_is_not_heard_is_replaced() -> None:
         assert world.until_followed(leader) < 1_500
 
 
+@pytest.mark.long
 def test_a_node_that_returns_from_a_partition_deposes_nobody() -> None:
     for seed in range(tries(30)):
         world, leader = started(seed)
@@ -137,6 +140,7 @@ def test_a_node_that_may_not_lead_is_not_chosen() -> None:
         assert world.followed() is other
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("size", [3, 5])
 def test_any_faults_end_in_one_leader(size: int) -> None:
     """Loss, cuts of either direction, stops and kills; then a majority is connected again."""
@@ -201,6 +205,7 @@ def test_a_leader_that_hangs_on_a_busy_machine_is_replaced_within_3_s(guards: bo
     assert max(spans) <= 3_000
 
 
+@pytest.mark.long
 def test_a_busy_machine_changes_leaders_rarely() -> None:
     """All nodes rest up to 300 ms at a time: silences of 250 ms are common, and mean nothing."""
     changes = []

@@ -48,6 +48,7 @@ def run(
     return total
 
 
+@pytest.mark.long
 def test_three_nodes() -> None:
     total = run(range(2_000), size=3, steps=400)
     # The schedules are worth something: they commit, fail over, hand out and hand over.
@@ -60,6 +61,7 @@ def test_three_nodes() -> None:
     assert total["refused"] == 0
 
 
+@pytest.mark.long
 def test_five_nodes() -> None:
     total = run(range(300), size=5, steps=1_000)
     assert total["commits"] > 600
@@ -83,6 +85,7 @@ def test_real_disks() -> None:
     assert total["leaders"] > 200
 
 
+@pytest.mark.long
 def test_full_disks() -> None:
     """What finds no space is as good as not asked for."""
     total = run(range(600), size=3, steps=400, disk=FullDisk)
@@ -93,6 +96,7 @@ def test_full_disks() -> None:
     assert total["commits"] > 3_000
 
 
+@pytest.mark.long
 def test_members_change() -> None:
     """Of three nodes and two spares, three to five vote; who was removed goes on standing."""
     total = run(range(1_000), size=3, steps=800, changes=0.03)
@@ -101,6 +105,7 @@ def test_members_change() -> None:
     assert total["refused"] == 0
 
 
+@pytest.mark.long
 def test_members_change_and_disks_are_lost() -> None:
     """New nodes and nodes whose disk was lost come in blank, and any leader may let them vote."""
     total = run(range(400), size=3, steps=800, changes=0.05, wipes=0.5)
@@ -109,6 +114,7 @@ def test_members_change_and_disks_are_lost() -> None:
     assert total["changed"] > 100
 
 
+@pytest.mark.long
 def test_up_to_seven_members_change() -> None:
     total = run(range(60), size=5, steps=3_000, changes=0.03, wipes=0.5)
     assert total["changed"] > 15

@@ -227,6 +227,7 @@ class FarLife(Life):
         self.host.far_work()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("holding", [True, False])
 @pytest.mark.parametrize("seed", [0, 1])
 def test_a_backup_with_far_messages_is_one_moment(

@@ -63,6 +63,7 @@ def read(life: Life, incoming: IncomingFolder) -> Manifest:
     return manifest
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(tries(8)))
 def test_a_copy_under_load(
     host: Any, tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch

@@ -473,6 +473,7 @@ def small_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("delaylog.broker.engine.deliver.receives.RECEIVE_BYTES_MAX", 24)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("world", WORLDS)
 def test_the_whole_queue_agrees_with_a_model(monkeypatch: pytest.MonkeyPatch, world: str) -> None:
     """Every call there is, in any order, over groups, restarts and steps of the clock."""

@@ -113,6 +113,7 @@ def try_flips(damaged: Damaged, kind: str, count: int, seed: int, step: int = 1)
     return outcomes
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("kind", "step", "stops"),
     [

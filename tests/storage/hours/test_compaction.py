@@ -210,6 +210,7 @@ def test_a_reader_in_slices_keeps_its_files() -> None:
     check(store, model, GONE)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("survival", SURVIVALS)
 def test_a_crash_at_any_operation(survival: Survival) -> None:
     """The old files or the new ones, whole: with either every row that lives is read."""

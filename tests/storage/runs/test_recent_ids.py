@@ -17,6 +17,7 @@ from delaylog.storage.runs.recent_ids import (
 )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("span", [3, 50, 5_000, 1 << 62])
 @pytest.mark.parametrize("shift", [0, 40])
 @pytest.mark.parametrize("size", [FEW_KEYS_MAX, FEW_KEYS_MAX + 1, 4_000])

@@ -154,6 +154,7 @@ def test_no_dead_letter_has_no_reason(host: Host) -> None:
         nack(host, take(host), "busy")
 
 
+@pytest.mark.long
 @given(st.data())
 def test_grouped_as_plain_counts(data: st.DataObject) -> None:
     """Reasons and consumers are joined over parts and slices, and only the most frequent stay."""
@@ -262,6 +263,7 @@ def test_texts_are_bounded():
     assert texts[-1] == f"{39_999:01024}"
 
 
+@pytest.mark.long
 @given(st.data())
 def test_against_a_plain_list(data: st.DataObject) -> None:
     """Whatever is added, kept, dropped, saved and restored, the rows are those of a list."""

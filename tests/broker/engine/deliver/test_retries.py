@@ -195,6 +195,7 @@ def test_the_window_of_a_producer(host) -> None:
     assert host.topic.sent == 6
 
 
+@pytest.mark.long
 def test_leases_of_large_messages_expire_in_portions(host) -> None:
     """A message that returns after a backoff is copied, and the copies wait in memory."""
     n, size = 240, 1 << 20

@@ -62,6 +62,7 @@ def both(host: Host, query: ListQuery, limit: int = 3) -> tuple[list[str], list[
     return found, plain
 
 
+@pytest.mark.long
 @settings(max_examples=tries(25), deadline=None)
 @given(seed=st.integers(0, 10**9))
 def test_the_index_lists_what_a_scan_lists(tmp_path_factory: Any, seed: int) -> None:

@@ -60,6 +60,7 @@ def instants_until(host: ScheduleHost, names: list[str], begun_ms: int) -> Count
     return wanted
 
 
+@pytest.mark.long
 def test_a_month_of_a_thousand_schedules(host: ScheduleHost) -> None:
     """Across changes of clocks, in steps of an hour; what is received is acked."""
     random, begun_ms = Random(1), host.now_ms

@@ -56,6 +56,7 @@ def test_a_topic_that_is_always_behind_takes_every_second_turn() -> None:
                 due.add(1, number, 1)
 
 
+@pytest.mark.long
 def test_schedules_of_one_topic_do_not_starve_those_of_others(
     host: ScheduleHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:

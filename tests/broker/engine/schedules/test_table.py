@@ -202,6 +202,7 @@ def test_an_empty_table_has_no_files() -> None:
     assert len(other) == 0
 
 
+@pytest.mark.long
 def test_memory_does_not_depend_on_bodies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """8,000 schedules with 32 MB of bodies, which a checkpoint has stored and which have moved."""
     monkeypatch.setattr(definitions, "BYTES_MAX", 100_000)

@@ -247,6 +247,7 @@ def twins() -> Iterator[tuple[Twin, Twin]]:
                 twin.host.close()
 
 
+@pytest.mark.long
 @settings(max_examples=tries(150), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(steps=STEPS)
 def test_the_short_way_is_the_general_way(steps: list[Any]) -> None:

@@ -95,6 +95,7 @@ def test_answers_of_all_producers_take_a_bounded_total_the_oldest_going_first() 
         saved.seen("p9", 60, 1)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("answers", [1, 20])
 def test_the_size_is_that_of_the_memory(answers: int) -> None:
     """Metrics show it: a million `Idempotency-Key`s take most of a process."""
