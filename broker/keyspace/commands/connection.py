@@ -62,36 +62,35 @@ _TOO_SOON: Final = b"ERR a login from this address has just failed: try again in
 """A client that sends several secrets at once, or has logged in before, does not wait by itself."""
 
 
-def _log_in(run: Run, name: bytes, secret: bytes, then: Callable[[], Reply]) -> Reply:
-    """Authenticate a client, and return the reply of `then`. Raises CommandError."""
-    server, session = run.shared.server, run.session
+def _log_in(
+    run: Run, session: Session, name: bytes, secret: bytes, then: Callable[[], Reply] | None
+) -> Reply | None:
+    """Authenticate a client; None once that is done. Raises CommandError.
 
-    def refused() -> None:
-        server.failed_logins += 1
-        server.on_wrong_password(session, secret)
-        run.shared.on_denied(session, "unauthorized", b"auth")
+    Where it is tried again soon, WAITS, and the reply is that of `then`; without it, nothing waits.
+    """
+    server = run.shared.server
 
-    def again() -> Reply:
+    def attempt(again: Callable[[], Reply] | None) -> Reply | None:
         try:
             server.users.login(session, name, secret)
         except CommandError as error:
             if error.text == WRONG:
-                refused()
+                waits = None if again is None else server.users.later(run, again)
+                if waits is not None:
+                    return waits
+                server.failed_logins += 1
+                server.on_wrong_password(session, secret)
+                run.shared.on_denied(session, "unauthorized", b"auth")
             raise
-        return then()
+        return None
 
     if server.login_wait_s(session, (secret,)) > 0:
         raise CommandError(_TOO_SOON)
-    try:
-        server.users.login(session, name, secret)
-    except CommandError as error:
-        if error.text == WRONG:
-            later = server.users.later(run, again)
-            if later is not None:
-                return later
-            refused()
-        raise
-    return then()
+    if then is None:
+        return attempt(None)
+    go_on = then
+    return attempt(lambda: attempt(None) or go_on())
 
 
 @command("auth", -2, "connection", _FLAGS)
@@ -105,29 +104,41 @@ def auth(run: Run, argv: Args) -> Reply:
             raise CommandError(_NO_PASSWORD)
         if name == DEFAULT:
             return OK
-    return _log_in(run, name, argv[-1], lambda: OK)
-
-
-def _bad_hello(word: bytes) -> CommandError:
-    return CommandError(b"ERR Syntax error in HELLO option '%b'" % c_text(word))
+    return _log_in(run, run.session, name, argv[-1], lambda: OK) or OK
 
 
 @command("hello", -1, "connection", _FLAGS)
 def hello(run: Run, argv: Args) -> Reply:
     """Set the protocol version: [2|3 [AUTH user token] [SETNAME name]]."""
-    session = run.session
+    session, users = run.session, run.shared.server.users
     resp = session.resp
     if len(argv) > 1:
         resp = to_int(argv[1], b"ERR Protocol version is not an integer or out of range")
         if resp not in (2, 3):
             raise CommandError(b"NOPROTO unsupported protocol version")
 
-    # As in Redis, a name is set even if a later option is refused.
-    rename = Option("name", partial(_rename, session))
-    options = {b"auth": Option("login", bytes, 2), b"setname": rename}
-    login = read_options(argv, 2, options, _bad_hello).value("login")
-
-    def greet() -> Reply:
+    def go_on(at: int, *, may_wait: bool = True) -> Reply:
+        """Carry out the options from `at` on one by one, as Redis does, and greet."""
+        while at < len(argv):
+            word, values = argv[at].lower(), argv[at + 1 : at + 3]
+            if word == b"setname" and values:
+                _rename(session, values[0])
+                at += 2
+            elif word == b"auth" and len(values) == 2:
+                at += 3
+                if users.required or values[0] != DEFAULT:
+                    then = partial(go_on, at, may_wait=False) if may_wait else None
+                    waits = _log_in(run, session, values[0], values[1], then)
+                    if waits is not None:
+                        return waits
+            else:
+                raise CommandError(b"ERR Syntax error in HELLO option '%b'" % c_text(argv[at]))
+        if not session.authenticated:
+            raise CommandError(
+                b"NOAUTH HELLO must be called with the client already authenticated, otherwise the "
+                b"HELLO AUTH <user> <pass> option can be used to authenticate the client and "
+                b"select the RESP protocol version at the same time"
+            )
         session.resp = resp
         session.update_special()
         role = run.shared.server.role()
@@ -136,16 +147,7 @@ def hello(run: Run, argv: Args) -> Reply:
         members += [b"role", b"replica" if role == b"slave" else b"master", b"modules", []]
         return Map(members)
 
-    if login is not None and (run.shared.server.users.required or login[0] != DEFAULT):
-        name, secret = login
-        return _log_in(run, name, secret, greet)
-    if not session.authenticated:
-        raise CommandError(
-            b"NOAUTH HELLO must be called with the client already authenticated, otherwise the "
-            b"HELLO AUTH <user> <pass> option can be used to authenticate the client and select "
-            b"the RESP protocol version at the same time"
-        )
-    return greet()
+    return go_on(2)
 
 
 def _rename(session: Session, name: bytes) -> None:
