@@ -124,7 +124,8 @@ def test_a_message_that_ends_its_worker_takes_no_other_along(
 ) -> None:
     """What waits in the process is not counted, and what runs beside it runs again once.
 
-    The handlers before it take 3 ms, so that some of those behind it have begun with them.
+    Attempts begin ahead by a quarter of a second at most, so by 17 handlers of 14 ms, however long
+    the calls take that begin them.
     """
     book = Book(tmp_path / "book")
     bodies = [*["x"] * 20, "exit", *["x"] * 39]
@@ -132,9 +133,9 @@ def test_a_message_that_ends_its_worker_takes_no_other_along(
     live.client.put_topic("t", {"backoff": {"first_ms": 0}, "max_retry": 2})
     live.send(bodies, ids=ids)
     for _ in range(3):
-        with worker(kind, live, book, concurrency=1) as process:
+        with worker(kind, live, book, concurrency=1, handler_ms=14) as process:
             assert process.wait(60) == 9
-    with worker(kind, live, book, concurrency=1):
+    with worker(kind, live, book, concurrency=1, handler_ms=14):
         live.await_counts(acked=59, dead=1)
     begun = book.lines("begin")
     assert begun.count("m20") == 3
