@@ -477,7 +477,9 @@ class DelayHour:
                     while self._pins or not self.files.act_alone(take_over):
                         yield 0.001
             finally:
-                if rewrite.replaced and not left:
+                if not rewrite.replaced:
+                    self.files.renamed()
+                elif not left:
                     take_over()
             # These files are deleted: closing them frees their space, which may take long.
             yield close

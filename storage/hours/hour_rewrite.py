@@ -51,9 +51,13 @@ def settle_rewrite(fs: FileSystem, folder: str) -> None:
     if is_replacing(fs, folder):
         _replace(fs, folder)
         return
-    for name in _FILES:
-        if fs.exists(f"{folder}/{name}.tmp"):
-            fs.unlink(f"{folder}/{name}.tmp")
+    left = [name for name in _FILES if fs.exists(f"{folder}/{name}.tmp")]
+    if left:
+        # A marker may be gone by name only: with it and a part of these files, a start after a
+        # power cut would mix them with the old ones.
+        fs.sync_folder(folder)
+    for name in left:
+        fs.unlink(f"{folder}/{name}.tmp")
 
 
 def is_replacing(fs: FileSystem, folder: str) -> bool:
@@ -217,7 +221,8 @@ class HourRewrite:
         try:
             self._fs.sync_folder(self._folder)
         except BaseException:
-            # The old files stay in use, so a start must not replace them.
+            # The old files stay in use, so a start must not replace them. The caller syncs the
+            # folder before it counts on rows that are appended to them.
             self._fs.unlink(marker)
             raise
         self.close()

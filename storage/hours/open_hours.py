@@ -43,7 +43,7 @@ class HourFiles:
         self._unsynced = False
         self._syncing = False
         self._has_new_names = False
-        """Whether a file was created since the folder was last synced."""
+        """Whether a name came or went since the folder was last synced."""
         self._readers = 0
         self._readers_lock = threading.Lock()
 
@@ -80,6 +80,10 @@ class HourFiles:
     def changed(self) -> None:
         """Note that bytes will be written which need a sync."""
         self._unsynced = True
+
+    def renamed(self) -> None:
+        """Note that a name may have come or gone: the next sync makes that durable too."""
+        self._has_new_names = True
 
     def exchanged(self) -> None:
         """Note that durable files have replaced the written ones, so no sync is needed."""

@@ -425,3 +425,42 @@ def test_a_thread_that_begins_to_read_while_files_are_exchanged(
     reader.join()
     assert stale == [False]
     check(store, model, GONE)
+
+
+@pytest.mark.parametrize("survival", ["prefix", "sectors"])
+@pytest.mark.parametrize("told", [True, False])
+def test_a_power_cut_behind_a_compaction_that_found_no_descriptor(
+    monkeypatch: pytest.MonkeyPatch, survival: Survival, *, told: bool
+) -> None:
+    """Its marker was removed by name only, and may come back: rows that were stored since stay."""
+    for seed in range(40):
+        disk = FakeDisk()
+        store, model = filled(disk)
+        run(store.flusher.sync())
+        disk.sync_all()
+        with monkeypatch.context() as patched:
+            sync, calls = disk.sync_folder, count()
+
+            def sync_folder(
+                path: str, sync: Callable[[str], None] = sync, calls: count[int] = calls
+            ) -> None:
+                if next(calls) == 1 + (seed % 2):  # noqa: B023 (called in this turn)
+                    raise NoDescriptorError("no descriptor is free")
+                sync(path)
+
+            patched.setattr(disk, "sync_folder", sync_folder)
+            size = store.folders.hour(FIRST).log_size
+            work = compaction_of(store)
+            with pytest.raises(NoDescriptorError):
+                run(work) if told else [step() for step in work if callable(step)]
+            work.close()
+        removed = GONE if store.folders.hour(FIRST).log_size < size else NONE
+        if seed % 4 < 2:
+            add(store, model, 120)
+            run(store.flusher.sync())
+        else:
+            run(islice(compaction_of(store), 2))
+        after = disk.restart(survival, seed)
+        again = HourStore(after, FOLDER)
+        again.recover({FIRST: HourCounts(rows=len(model.refs))}, 1 << 62)
+        check(again, model, removed)
