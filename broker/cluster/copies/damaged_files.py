@@ -15,7 +15,13 @@ from datetime import UTC, datetime
 from typing import Final
 
 from delaylog.broker.cluster.config import ClusterConfig
-from delaylog.broker.cluster.copies.incoming_folder import ASIDE, MARK, contents_of
+from delaylog.broker.cluster.copies.incoming_folder import (
+    ASIDE,
+    COPIED,
+    MARK,
+    PLACING,
+    contents_of,
+)
 from delaylog.broker.cluster.member_files import new_learner
 from delaylog.broker.cluster.members.folders import Visitor
 from delaylog.broker.cluster.peers import PeerHost, PeerTransport
@@ -101,7 +107,9 @@ def set_aside(fs: FileSystem, folder: str, meta: Meta, now_s: float) -> str:
     fs.mkdir(aside)
     # Durable first: files moved into a folder that a power cut removes would be lost.
     fs.sync_folder(folder)
-    for name in contents_of(fs, folder):
+    # A copy may be half in place: its other half must not be added to the next copy.
+    halves = [name for name in (COPIED, PLACING) if fs.exists(f"{folder}/{name}")]
+    for name in (*contents_of(fs, folder), *halves):
         fs.rename(f"{folder}/{name}", f"{aside}/{name}")
     fs.sync_folder(aside)
     fs.sync_folder(folder)

@@ -12,8 +12,11 @@ import pytest
 from crc32c import crc32c
 
 from delaylog.broker.backup.copies import MANIFEST, BackupError, FileEntry, Manifest
-from delaylog.broker.cluster.copies.incoming_folder import IncomingFolder, install
-from delaylog.storage.errors import DiskFullError
+from delaylog.broker.cluster.copies.damaged_files import note_damage, set_aside
+from delaylog.broker.cluster.copies.incoming_folder import IncomingFolder, contents_of, install
+from delaylog.replication.configuration import CLUSTER_ID_SIZE
+from delaylog.replication.meta import META, Meta, MetaFile
+from delaylog.storage.errors import CorruptionError, DiskFailedError, DiskFullError
 from delaylog.storage.log.frames import Tick
 from delaylog.storage.log.tick_slots import TickRecord, TickSlots
 from tests.storage.fake_disk import SURVIVALS, DiskCrashed, FakeDisk, Survival
@@ -218,3 +221,30 @@ def test_a_large_copy_is_synced_on_its_way() -> None:
     for at in range(40):
         incoming.write("log/00000000000000000500.log", at << 20, bytes(1 << 20))
     assert any(line.startswith("sync") for line in disk.log[began:])
+
+
+def test_a_half_placed_copy_is_set_aside_with_the_data() -> None:
+    """Its other half would be put into the folder that was emptied for the next copy."""
+    meta = Meta.learner(bytes(CLUSTER_ID_SIZE), 1, {})
+    placed = 0
+    while True:
+        disk = old_disk()
+        MetaFile.make(disk, f"d/{META}", meta)
+        incoming = IncomingFolder(disk, "d")
+        incoming.begin()
+        write_all(incoming)
+        incoming.finish()
+        incoming.keep(RECORD)
+        placed += 1
+        disk.fail_at = range(disk.count + placed, disk.count + placed + 1)
+        try:
+            install(disk, "d")
+        except DiskFailedError:
+            disk.fail_at = frozenset()
+        else:
+            break
+        note_damage(disk, "d", CorruptionError("a bad frame", path="d/log/0.log", position=7))
+        set_aside(disk, "d", meta, 1_700_000_000.0)
+        assert not install(disk, "d")
+        assert contents_of(disk, "d") == []
+    assert placed > 20
