@@ -13,6 +13,7 @@ its rights one after the other. A node that does not lead has no rights.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
@@ -31,6 +32,7 @@ from delaylog.replication.messages import (
     Takeover,
 )
 from delaylog.replication.replica import Now, Replica, ReplicaLog
+from delaylog.storage.errors import DiskFullError
 
 # ----------------------------------------------------------------------------- ships and counts
 
@@ -56,8 +58,11 @@ class Gate:
         self._gate_ms = gate_ms
         self._sent_ms: dict[int, int] = {}
         self._taken_ms: dict[int, int] = {}
+        self._alone = len(configuration.deciding) == 1
         self.seq = 0
         """Number of the newest round."""
+        self.stored = True
+        """Whether the leader's own disk has the present tick, so that it counts."""
 
     def begin_round(self, now_ms: int) -> int:
         """A round goes out now; returns its number."""
@@ -78,7 +83,9 @@ class Gate:
 
     def age_ms(self, now_ms: int) -> int | None:
         """The age of the newest round whose tick a majority took; None without one."""
-        taken_ms = self._configuration.reached({self._node: now_ms, **self._taken_ms})
+        # Of a leader without other voters no successor has an older tick.
+        mine = {self._node: now_ms} if self.stored or self._alone else {}
+        taken_ms = self._configuration.reached(mine | self._taken_ms)
         return None if taken_ms is None else now_ms - taken_ms
 
     def open_until_ms(self, now_ms: int) -> int:
@@ -225,6 +232,9 @@ class Leader:
 
     def send_round(self, now_ms: int) -> None:
         """Send the tick and the commit position to all nodes, with the frames that they lack."""
+        if not self.gate.stored:
+            with suppress(DiskFullError):
+                self._store_tick()
         self.gate.begin_round(now_ms)
         self.round_ms = now_ms
         for peer, one in self.progress.items():
@@ -378,7 +388,17 @@ class Leader:
         assert tick.position <= self.commit, "a tick covers committed frames only"
         # First: there may be no space for it, and it is the present one all the same.
         self._tick_seq = self.gate.seq + 1
-        self._ticks.write(tick)
+        self.gate.stored = False
+        self._store_tick()
+
+    def _store_tick(self) -> None:
+        self._ticks.write(self.order.tick)
+        self.gate.stored = True
+
+    def tick_is_safe(self) -> bool:
+        """Whether a majority has taken the present tick."""
+        have = [peer for peer, one in self.progress.items() if one.counts and self.has_tick(peer)]
+        return self.configuration.agree([self._node, *have] if self.gate.stored else have)
 
     def has_tick(self, peer: int) -> bool:
         """Whether a peer has taken the present tick."""
@@ -478,8 +498,7 @@ class Handover:
         one = leader.progress[self.target]
         if not (one.counts and one.match == end and leader.has_tick(self.target)):
             return False
-        voters = [peer for peer, other in leader.progress.items() if other.counts]
-        return leader.agree(filter(leader.has_tick, voters))
+        return leader.tick_is_safe()
 
     def give(self, leader: Leader, log: ReplicaLog) -> Takeover:
         """The TAKEOVER for the target; from here on this leader cannot resume its epoch."""

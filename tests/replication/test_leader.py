@@ -12,7 +12,14 @@ from delaylog.replication.campaign import Voter
 from delaylog.replication.configuration import Configuration
 from delaylog.replication.epochs import EpochTick
 from delaylog.replication.errors import PeerError
-from delaylog.replication.leader import ROUNDS_REMEMBERED, Acks, DispatchOrder, Gate, Leader
+from delaylog.replication.leader import (
+    ROUNDS_REMEMBERED,
+    Acks,
+    DispatchOrder,
+    Gate,
+    Handover,
+    Leader,
+)
 from delaylog.replication.messages import (
     Ack,
     Append,
@@ -393,6 +400,35 @@ def test_a_peer_with_the_tick_before_has_not_the_one_that_found_no_space() -> No
         leader.order.finish(5_000)
     assert leader.order.tick.second == 5
     assert not leader.has_tick(1)
+
+
+@pytest.mark.parametrize("others", [1, 2])
+def test_a_leader_without_room_for_its_tick_does_not_count_for_the_gate(
+    monkeypatch: pytest.MonkeyPatch, others: int
+) -> None:
+    """If it is killed and the follower that took the tick is away, a successor starts from the
+    tick before: hand-outs of much more than 50 ms would be repeated.
+    """
+    made = Made(gate_ms=50)
+    made.serve()
+    made.leader.order.take(made.leader.commit)
+    made.leader.order.cover(made.leader.commit)
+    with monkeypatch.context() as patched:
+        patched.setattr(MemoryTicks, "write", Full.write)
+        made.leader.order.begin(5, 0)
+        with pytest.raises(DiskFullError):
+            made.leader.order.finish(5_000)
+        for now_ms in (0, 100, 200):
+            made.leader.send_round(now_ms)
+            for peer in range(1, 1 + others):
+                made.ack(peer, made.log.end, made.leader.gate.seq, now_ms=now_ms)
+        assert made.leader.gate.is_open(200) == (others == 2)
+        handover = Handover(1, deadline_ms=1_000)
+        assert handover.ready(made.leader, made.log) == (others == 2)
+    made.leader.send_round(210)
+    made.ack(1, made.log.end, made.leader.gate.seq, now_ms=210)
+    assert made.leader.gate.is_open(210)
+    assert handover.ready(made.leader, made.log)
 
 
 # --------------------------------------------------------------------------- the gate
