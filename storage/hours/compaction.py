@@ -61,6 +61,8 @@ def compact_hour(
         def begin() -> None:
             # A compaction that was closed, or found no descriptor, may have left files.
             settle_rewrite(fs, folder.folder)
+            # A marker whose removal is not durable must not come back beside the new files.
+            fs.sync_folder(folder.folder)
             box.append(rewrite.reader(len(extents)))
 
         yield begin

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from itertools import chain, count, islice, zip_longest
 from pathlib import Path
 
@@ -355,7 +356,7 @@ def test_a_compaction_behind_a_replacement_without_an_end(monkeypatch: pytest.Mo
         sync, calls = disk.sync_folder, count()
 
         def sync_folder(path: str) -> None:
-            if next(calls) >= 2:
+            if next(calls) >= 3:
                 raise NoDescriptorError("no descriptor is free")
             sync(path)
 
@@ -432,8 +433,10 @@ def test_a_thread_that_begins_to_read_while_files_are_exchanged(
 def test_a_power_cut_behind_a_compaction_that_found_no_descriptor(
     monkeypatch: pytest.MonkeyPatch, survival: Survival, *, told: bool
 ) -> None:
-    """Its marker was removed by name only, and may come back: rows that were stored since stay."""
-    for seed in range(40):
+    """Its marker was removed by name only, and may come back: rows that were stored since stay, and
+    no half-written file of another compaction takes the place of a whole one.
+    """
+    for seed in range(60):
         disk = FakeDisk()
         store, model = filled(disk)
         run(store.flusher.sync())
@@ -444,22 +447,22 @@ def test_a_power_cut_behind_a_compaction_that_found_no_descriptor(
             def sync_folder(
                 path: str, sync: Callable[[str], None] = sync, calls: count[int] = calls
             ) -> None:
-                if next(calls) == 1 + (seed % 2):  # noqa: B023 (called in this turn)
+                if next(calls) == seed % 5:  # noqa: B023 (called in this turn)
                     raise NoDescriptorError("no descriptor is free")
                 sync(path)
 
             patched.setattr(disk, "sync_folder", sync_folder)
             size = store.folders.hour(FIRST).log_size
             work = compaction_of(store)
-            with pytest.raises(NoDescriptorError):
+            with suppress(NoDescriptorError):
                 run(work) if told else [step() for step in work if callable(step)]
             work.close()
         removed = GONE if store.folders.hour(FIRST).log_size < size else NONE
-        if seed % 4 < 2:
+        if seed % 2:
             add(store, model, 120)
             run(store.flusher.sync())
         else:
-            run(islice(compaction_of(store), 2))
+            run(islice(compaction_of(store), 2 + seed % 4))
         after = disk.restart(survival, seed)
         again = HourStore(after, FOLDER)
         again.recover({FIRST: HourCounts(rows=len(model.refs))}, 1 << 62)
