@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+import msgpack
 import numpy as np
 
 from delaylog.broker.calls.answers import Answer
@@ -21,6 +22,7 @@ from delaylog.broker.engine.views.counts import Forecast
 from delaylog.broker.engine.views.list_page import Effort, Listed, ListQuery, Page
 from delaylog.broker.engine.views.listing import Listing
 from delaylog.contract.calls.shapes import TAIL_MAX, WITH_TAG
+from delaylog.storage.errors import CorruptionError
 from delaylog.storage.layout import MessageState
 
 
@@ -122,8 +124,14 @@ async def _page(
 
 
 def _members(ctx: Context, listed: Listed) -> dict[str, Any]:
-    record = listed.head.decode(listed.body or b"")
-    members = describe(ctx.node.engine.state, listed, record)
+    state = ctx.node.engine.state
+    try:
+        record = listed.head.decode(listed.body or b"")
+    except (ValueError, msgpack.UnpackException) as error:
+        # No hash in a row covers headers, and without bodies the checksum of both is not verified.
+        path, offset = f"{state.folder}/hours", int(listed.row["offset"])
+        raise CorruptionError("damaged headers", path=path, position=offset) from error
+    members = describe(state, listed, record)
     if listed.body is not None:
         members |= own_members(record, packed=ctx.form.packed)
     return members

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -466,3 +467,20 @@ def test_groups_see_their_own(broker: Any, topic: str, assert_problem: Any) -> N
     for call in ("messages", "dead", "forecast"):
         answer = broker.call("GET", f"{path}/{call}?group=none")
         assert_problem(answer, 404, "unknown", "group")
+
+
+def test_damaged_headers_are_damage(start_broker: Callable[..., Any]) -> None:
+    """A list without bodies reads them without their checksum: the node ends, as for others."""
+    broker = start_broker()
+    path = "/v1/topics/t/messages"
+    broker.post(path, LATER | {"headers": {"header": "value"}})
+    assert broker.stop() == 0
+    (file,) = broker.data_dir.glob("hours/*/delay.log")
+    raw = file.read_bytes()
+    assert raw.startswith(b"\x81\xa6header")
+    file.write_bytes(b"\xc1" + raw[1:])
+    broker.start()
+    answer = broker.call("GET", path)
+    assert (answer.status, answer.json["code"]) == (503, "not_ready"), answer
+    assert broker.wait() == 65
+    assert "damaged headers in" in broker.log_path.read_text().splitlines()[-1]
