@@ -82,7 +82,7 @@ _NUMBER: Final = struct.Struct("<Q")
 _TICK: Final = "QIIQq"
 
 EPOCHS_MAX: Final = 1 << 16
-"""Most epochs in a table: older ones are committed on every node."""
+"""Most epochs in a table: the newest ones. Logs that share none of them need a copy."""
 FRAMES_BYTES_MAX: Final = PAYLOAD_BYTES_MAX + FRAME_HEADER_SIZE
 """The largest frame must fit; several frames together are not longer."""
 PIECE_BYTES_MAX: Final = 1 << 20
@@ -160,8 +160,7 @@ def encode(message: Message) -> list[Block]:
     tail: Block = b""
     if layout.tail is Tail.TABLE:
         table: EpochEntries = fields[-1]
-        assert len(table) <= EPOCHS_MAX, "older leaderships are forgotten before that"
-        tail = b"".join(_TABLE_ENTRY.pack(*entry) for entry in table)
+        tail = b"".join(_TABLE_ENTRY.pack(*entry) for entry in table[-EPOCHS_MAX:])
         fields = fields[:-1]
     elif layout.tail in (Tail.FRAMES, Tail.MAP):
         tail = fields[-1]

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delaylog.replication.epochs import EpochEntries, EpochTick
+from delaylog.replication.epochs import EpochEntries, EpochTick, common_end
 from delaylog.replication.errors import PeerError, WireError
 from delaylog.replication.messages import (
     Ack,
@@ -38,6 +38,7 @@ from delaylog.replication.messages import (
     Takeover,
 )
 from delaylog.replication.wire import (
+    EPOCHS_MAX,
     FRAMES_BYTES_MAX,
     HEADER,
     LAYOUTS,
@@ -242,6 +243,16 @@ def test_a_bad_header_is_refused_before_its_body_comes(header: tuple, says: str)
 def test_tables_are_in_order(table: tuple) -> None:
     with pytest.raises(WireError, match="out of order"):
         Decoder().feed(raw(Fetch(1, 0, table)))
+
+
+def test_a_table_of_more_epochs_than_fit_says_the_newest() -> None:
+    """A segment has room for a million leaderships, and the newest one is never removed."""
+    table = tuple((epoch, epoch * 64) for epoch in range(1, EPOCHS_MAX + 3))
+    (back,) = Decoder().feed(raw(Reject(table[-1][0], table[-1][1] + 64, True, table)))
+    assert isinstance(back, Reject)
+    assert back.table == table[2:]
+    end = back.end
+    assert common_end(table[:-1], end, back.table, end) == table[-1][1]
 
 
 def test_half_an_entry_of_a_table_is_refused() -> None:
