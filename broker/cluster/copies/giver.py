@@ -27,6 +27,7 @@ from delaylog.replication.messages import (
     CopyTaken,
 )
 from delaylog.replication.wire import PIECE_BYTES_MAX
+from delaylog.storage.errors import NoDescriptorError
 from delaylog.storage.files.file_system import FileSystem
 from delaylog.storage.files.os_file_system import ReadOnlyFileSystem
 
@@ -283,6 +284,11 @@ class CopyGiver:
         except Vanished as error:
             if self._gift is gift:
                 self._give_up(f"{error} was removed meanwhile")
+            return
+        except NoDescriptorError as error:
+            # The files are sound, and a later copy may find a descriptor.
+            if self._gift is gift:
+                self._give_up(str(error))
             return
         except Exception as error:
             if self._gift is not gift:

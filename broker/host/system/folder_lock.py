@@ -14,7 +14,13 @@ from pathlib import Path
 from typing import Final
 
 from delaylog.broker.host.settings import ConfigError, InUseError
-from delaylog.storage.files.file_system import FILE_MODE, make_folder, raise_disk_error, refill
+from delaylog.storage.files.file_system import (
+    FILE_MODE,
+    NO_DESCRIPTOR,
+    make_folder,
+    raise_disk_error,
+    refill,
+)
 from delaylog.storage.files.os_file_system import open_descriptor
 from delaylog.storage.layout import HOLD
 
@@ -84,11 +90,14 @@ def holder_of(fd: int) -> str:
 def suspended_retention(folder: str) -> Iterator[None]:
     """Stop the broker that serves the folder from removing segments and hours.
 
-    Raises ConfigError.
+    Raises ConfigError and NoDescriptorError.
     """
+    path = f"{folder}/{HOLD}"
     try:
-        fd = os.open(f"{folder}/{HOLD}", os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
+        fd = open_descriptor(path, os.O_RDONLY | os.O_CREAT)
     except OSError as error:
+        if error.errno in NO_DESCRIPTOR:
+            raise_disk_error(error, path)
         raise ConfigError(f"{folder} cannot be used: {error.strerror}") from None
     try:
         # A broker that checks for this lock owns it for a moment: wait for that.
@@ -96,6 +105,7 @@ def suspended_retention(folder: str) -> Iterator[None]:
         yield
     finally:
         os.close(fd)
+        refill()
 
 
 def note_backup(folder: str, now_ms: int) -> None:

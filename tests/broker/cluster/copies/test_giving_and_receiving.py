@@ -7,6 +7,8 @@ so it can be held up, lost or altered.
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractAsyncContextManager
@@ -14,6 +16,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import numpy as np
 import pytest
@@ -364,6 +367,28 @@ async def test_a_receiver_whose_disk_fails(pair: Pair) -> None:
     await until(lambda: pair.fatal)
 
     assert not pair.copied
+
+
+@pytest.mark.parametrize("name", ["hold", "extents"])
+async def test_a_giver_without_a_descriptor(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Its files are sound and it leads on: the copy is given up, and offered again later."""
+    real = os.open
+
+    def no_descriptor(path: str, *args: Any, **more: Any) -> int:
+        if str(path).startswith(str(pair.source)) and str(path).endswith(name):
+            raise OSError(errno.EMFILE, "Too many open files")
+        return real(path, *args, **more)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "open", no_descriptor)
+        pair.giver.offer(RECEIVER, EPOCH)
+        await until(lambda: pair.giver.failed and not pair.receiver.receiving)
+    assert not pair.fatal
+    await until(lambda: pair.giver.offer(RECEIVER, EPOCH) or pair.giver.giving)
+    await until(lambda: pair.copied)
+    assert not pair.fatal
 
 
 async def test_a_giver_that_is_damaged_itself(pair: Pair, folder: Path) -> None:
