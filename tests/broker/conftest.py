@@ -226,14 +226,16 @@ class Broker:
         answer = self.call("GET", f"/v1/topics/{topic}/stats")
         return answer.json["counts"] if answer.status == 200 else None
 
-    def all_pages(self, path: str, **query: Any) -> list[Any]:
+    def all_pages(self, path: str, *, packed: bool = False, **query: Any) -> list[Any]:
         """Messages of every page of a list: each may end before it is full."""
+        headers = {"Accept": "application/msgpack"} if packed else {}
         found: list[Any] = []
         while True:
-            answer = self.call("GET", f"{path}?{urlencode(query)}")
+            answer = self.call("GET", f"{path}?{urlencode(query)}", headers=headers)
             assert answer.status == 200, answer
-            found += answer.json["messages"]
-            query["cursor"] = answer.json["cursor"]
+            page = answer.packed if packed else answer.json
+            found += page["messages"]
+            query["cursor"] = page["cursor"]
             if query["cursor"] is None:
                 return found
 
